@@ -1,11 +1,17 @@
-import { readFileSync, writeFileSync } from "node:fs"
+import { writeFileSync } from "node:fs"
 import { catalogue, type Chapter } from "../src/platform/Metrics.ts"
 
-/** Writes the tables of metrics in docs/operations.md from the catalogue in the code: `npm run docs`. */
+/** Writes docs/metrics.md from the catalogue in the code: `npm run docs`. */
 
-const PAGE = new URL("operations.md", import.meta.url)
-const BEGIN = "<!-- These tables are made from the code: change `src/platform/Metrics.ts`, then run `npm run docs`. -->\n"
-const END = "<!-- end of the tables -->\n"
+const INTRODUCTION = `# Metrics
+
+\`/internal/metrics\` of each node has these metrics, in Prometheus' text format. Sum or compare them over the nodes. A counter begins at 0
+when its process starts. A histogram has \`_bucket\`, \`_sum\` and \`_count\`. Labels are routes, codes and names from the code, never a handle, an id
+or an address. [Operations](operations.md#metrics) names the examples for Prometheus and Grafana.
+
+This page is made from the code: change \`src/platform/Metrics.ts\`, then run \`npm run docs\`.
+
+`
 
 /** Text in a cell of a table. */
 const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("<", "\\<")
@@ -17,16 +23,10 @@ const row = ({ description: { help, look, name, only }, kind, labelNames }: Chap
   return `| \`${name}${labels}\` | ${kind} | ${cell(capital(help))}${only === undefined ? "" : ` (only: ${only})`} | ${cell(look)} |`
 }
 
-const tables = catalogue.map(({ metrics, title }) =>
-  [`**${title}**`, "", "| metric | kind | what it measures | when to look, and what to do |", "| --- | --- | --- | --- |", ...metrics.map(row), ""].join("\n"))
-  .join("\n")
+const chapter = ({ metrics, title }: Chapter): string =>
+  [`## ${title}`, "", "| metric | kind | what it measures | when to look, and what to do |", "| --- | --- | --- | --- |", ...metrics.map(row), ""].join("\n")
 
-/** The page with its tables as they should be. */
-export const operationsPage = (page: string): string => {
-  const from = page.indexOf(BEGIN)
-  const to = page.indexOf(END)
-  if (from < 0 || to < from) throw new Error("docs/operations.md has no place for the tables of metrics")
-  return `${page.slice(0, from + BEGIN.length)}\n${tables}\n${page.slice(to)}`
-}
+/** The page as it should be. */
+export const metricsPage = (): string => INTRODUCTION + catalogue.map(chapter).join("\n")
 
-if (import.meta.main) writeFileSync(PAGE, operationsPage(readFileSync(PAGE, "utf8")))
+if (import.meta.main) writeFileSync(new URL("metrics.md", import.meta.url), metricsPage())

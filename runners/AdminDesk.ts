@@ -71,7 +71,7 @@ const connect = Effect.fnUntraced(function*(config: Settings) {
   })
 })
 
-/** Restores a backup below the folder, opens it there, moves the numbers on, and then puts it in its place. */
+/** Unpacks a backup below the folder, opens its database there, advances its counters, and then moves it to its place. */
 const restore = Effect.fnUntraced(function*(config: Settings, file: string, folder: string, operator: string) {
   if (config.DATABASE_URL !== undefined) {
     return yield* new OperatorRefused({
@@ -83,7 +83,7 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
     Effect.flatMap(here({ ...config, DATA_DIR: unpacked.dataDir }), (run) => run({ _tag: "Restored", operator }))
   )
   yield* unpacked.finish
-  const elsewhere = unpacked.files ? "" : " The files are not in it: restore the store by its own means."
+  const elsewhere = unpacked.files ? "" : " The backup does not contain the files. Restore the file store separately, with its own tools."
   return {
     text: `${resolve(folder)} is as the server was at ${unpacked.madeAt}: start it with DATA_DIR=${resolve(folder)}.${elsewhere}\n${text}`,
     data: { folder: resolve(folder), made_at: unpacked.madeAt, files: unpacked.files, moved: data }
@@ -95,7 +95,7 @@ const bytesOf = (folder: string): number =>
 
 const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
 
-/** Smaller tables, in bytes, have no line in the output. */
+/** Tables of fewer bytes than this have no line in the output. */
 const TOLD_FROM = 1_000_000
 
 /** Compacts the database of a stopped server. Prints its progress on standard error. */
@@ -154,8 +154,8 @@ const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: Re
 }
 
 /**
- * Asks a server that runs, with a token of a minute that is made in its database. Unless `server` names it, this is the server of this
- * environment or, if that one cannot be reached, one of the nodes that are alive.
+ * Sends a request to a running server, with a token that is made in its database and valid for a minute. If `server` is null, the
+ * request goes to the server of this environment or, if that server cannot be reached, to one of the live nodes.
  */
 const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operator, path, server }: Errand) {
   const { data } = yield* perform(config, { _tag: "Errand", operator })
@@ -170,12 +170,12 @@ const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operat
         ...(body === undefined ? {} : { body: JSON.stringify(body) })
       }),
     catch: () =>
-      new OperatorRefused({ message: `No server answers at ${bases.join(", ")}: start it, or say with --server where one listens that uses this database.` })
+      new OperatorRefused({ message: `No server answers at ${bases.join(", ")}: start one, or give the address of a server that uses this database with --server.` })
   })
   const text = yield* Effect.promise(() => response.text())
   const answer = yield* Effect.try({
     try: () => JSON.parse(text) as { readonly message?: unknown },
-    catch: () => new OperatorRefused({ message: `What answers at ${base} is no Parley, or of another version.` })
+    catch: () => new OperatorRefused({ message: `The program that answers at ${base} is not Parley, or is another version of it.` })
   })
   return response.ok ? answer : yield* new OperatorRefused({ message: String(answer.message ?? `The server answered ${response.status}.`) })
 })
@@ -191,7 +191,7 @@ const inWords = (error: unknown): string => {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** Runs operators' commands: in the server that runs on DATA_DIR, if there is one, otherwise here on the database. */
+/** Runs operators' commands in the server that runs on DATA_DIR, if there is one, and otherwise in this process on the database. */
 export const layer = Layer.effect(
   Desk,
   Effect.gen(function*() {

@@ -20,7 +20,7 @@ let stopping: number | undefined
 const stops = (): boolean => stopping !== undefined
 let painted = 0
 
-/** Prints lines over the ones that were painted before. */
+/** Prints lines over the lines that were painted before. */
 const paint = (lines: ReadonlyArray<string>) => {
   if (painted > 0) process.stdout.write(`\u001b[${painted}A\u001b[J`)
   say(lines.join("\n"))
@@ -28,12 +28,12 @@ const paint = (lines: ReadonlyArray<string>) => {
 }
 
 const stop = () => {
-  // Under npm one Ctrl-C arrives twice at once: from the terminal and from npm.
+  // Under npm one Ctrl-C arrives twice at once, from the terminal and from npm.
   if (stopping !== undefined && performance.now() - stopping < 500) return
-  // The guard kills the processes that are left.
+  // The guard (LocalCluster.ts) kills the processes that are left.
   if (stopping !== undefined || running === undefined) process.exit(130)
   stopping = performance.now()
-  say("The nodes hand over and stop; once more ends everything at once.")
+  say("The nodes hand over their shards and stop. A second Ctrl-C ends everything at once.")
   running.stop().then(() => process.exit(0), (error: unknown) => {
     console.error(error)
     process.exit(1)
@@ -58,9 +58,9 @@ const main = async () => {
     ["", "", ""],
     ["kill -9 PID", "a node dies: watch its shards move", ""],
     ["kill -STOP PID", "it hangs; kill -CONT PID wakes it up", ""],
-    ["kill PID", "it hands over and leaves", ""],
-    [`kill -USR2 ${process.pid}`, live ? "another node starts; so it does with Enter here" : "another node starts", ""],
-    ["Ctrl-C", "ends it all; nothing is kept", ""]
+    ["kill PID", "it hands over its shards and leaves", ""],
+    [`kill -USR2 ${process.pid}`, live ? "another node starts, as with Enter here" : "another node starts", ""],
+    ["Ctrl-C", "stops everything and keeps no data", ""]
   ]
   say(`\n${rows.map(([what = "", where = "", about = ""]) => `  ${what.padEnd(18)}${where.padEnd(46)}  ${about}`.trimEnd()).join("\n")}\n`)
   if (process.stdin.isTTY) {

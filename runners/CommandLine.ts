@@ -25,8 +25,8 @@ const start = command(
   "Start one server, with its database and files in DATA_DIR; SIGTERM or Ctrl-C lets it finish what is under way.",
   [
     { command: "parley start", description: "On http://127.0.0.1:3000, with its data in ./data" },
-    { command: "PORT=8080 DATA_DIR=/var/lib/parley parley start", description: "Elsewhere" },
-    { command: "DATABASE_URL=postgres://parley@localhost/parley parley start", description: "With a PostgreSQL of yours" }
+    { command: "PORT=8080 DATA_DIR=/var/lib/parley parley start", description: "On another port, with another folder" },
+    { command: "DATABASE_URL=postgres://parley@localhost/parley parley start", description: "With your own PostgreSQL" }
   ]
 )
 
@@ -41,7 +41,7 @@ const runner = command(
     },
     {
       command: "ROLE=gateway DATABASE_URL=… REDIS_URL=… S3_BUCKET=files RUNNER_HOST=10.0.0.6 RUNNER_SECRET=… parley runner",
-      description: "A gateway: it serves requests and sockets, and owns nothing"
+      description: "A gateway, which serves requests and sockets and owns no shards"
     }
   ]
 )
@@ -49,7 +49,7 @@ const runner = command(
 const migrate = command(
   "migrate",
   "Bring a cluster's database up to this version",
-  "Bring the PostgreSQL of a cluster up to this version, before any node of this version starts; nothing happens if it is.",
+  "Bring the PostgreSQL of a cluster up to this version, before any node of this version starts. Does nothing if the database has this version.",
   [{ command: "DATABASE_URL=postgres://parley@localhost/parley parley migrate" }]
 )
 
@@ -66,11 +66,11 @@ const cluster = command(
   "Run three nodes on this machine behind a small balancer, with PostgreSQL and Redis; nothing is kept when it ends.",
   [
     { command: "parley cluster", description: "Clients use http://127.0.0.1:3000" },
-    { command: "PORT=8080 parley cluster", description: "Elsewhere" }
+    { command: "PORT=8080 parley cluster", description: "On another port" }
   ]
 )
 
-/** What operators' commands need; loaded only when one is run. */
+/** The services of operators' commands. They are loaded only when such a command is run. */
 const desk = Layer.unwrap(
   Effect.map(Effect.promise(() => import("./AdminDesk.ts")), ({ layer }) => layer)
 )
@@ -116,7 +116,7 @@ const settingsOf: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ]
 }
 
-/** Usage and flags as Effect renders them, then the settings, then the examples. */
+/** The help text: usage and flags as Effect renders them, then the settings, then the examples. */
 const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc.HelpDoc, typed: Typed): string => {
   const rows = settingsOf[doc.commandPath?.[1] ?? ""] ?? []
   const width = (column: "name" | "shown") => Math.max(...rows.map((row) => row[column].length))
@@ -135,7 +135,7 @@ const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc
   ].join("\n")
 }
 
-/** Prints one line for each mistake to standard error; Effect would print the whole help. */
+/** Prints one line for each mistake to standard error. Effect itself would print the whole help. */
 const presenter = (typed: Typed): CliOutput.Presenter => ({
   present: Effect.fnUntraced(function*(event) {
     const { canColor } = yield* TerminalCapabilities.TerminalCapabilities
@@ -170,7 +170,7 @@ export const run = (args: ReadonlyArray<string>, typed = typedHere): Effect.Effe
         continue
       }
       const { error } = reason
-      // Printed already, by `presenter`.
+      // `presenter` has already printed these errors.
       if (CliError.isCliError(error)) continue
       const problems = error instanceof ConfigInvalid ? error.problems : [error.message]
       for (const problem of problems) yield* Console.error(`parley: ${problem}`)
@@ -178,5 +178,5 @@ export const run = (args: ReadonlyArray<string>, typed = typedHere): Effect.Effe
     return false
   })
 
-/** Runs `parley` with these arguments in this process; returns whether it succeeded. */
+/** Runs `parley` with these arguments in this process, and returns whether it succeeded. */
 export const parley = (args: ReadonlyArray<string>): Promise<boolean> => Effect.runPromise(run(args))

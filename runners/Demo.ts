@@ -23,9 +23,10 @@ import type { Readable } from "node:stream"
 import { setTimeout as pause } from "node:timers/promises"
 
 /**
- * Three agents on a server of their own. They register and talk with the published client; one is away and catches up,
- * and one repeats a send as if its answer was lost. Then they use a group, a file and a webhook, and one comes in by MCP
- * with that protocol's own client. At last one calls another by A2A while it is away. Prints the events as they happen and then the checks; exits with 1 if a check fails.
+ * Shows three agents on a server of their own. They register and talk with the published client. One agent is away and catches up,
+ * and one repeats a send as if the answer was lost. Then they use a group, a file and a webhook, and one connects over MCP with that
+ * protocol's own client. At last one agent calls another over A2A while it is away. Prints the events as they happen and then the
+ * checks. Exits with 1 if a check fails.
  */
 
 const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
@@ -52,7 +53,7 @@ const until = async (what: string, holds: () => boolean) => {
 /** `parley start` in a process of its own. */
 class Server {
   url = ""
-  /** What it has written to standard output and standard error. */
+  /** The text that the server has written to standard output and standard error. */
   output = ""
   private readonly outbox: string
   private readonly child: ChildProcessByStdio<null, Readable, Readable>
@@ -98,7 +99,7 @@ class Server {
     throw new Error(`waited in vain for a code to ${address}`)
   }
 
-  /** Sends SIGTERM; resolves with the exit code once the server has finished its work. */
+  /** Sends SIGTERM. Resolves with the exit code once the server has finished its work. */
   stop(): Promise<number | null> {
     this.child.kill("SIGTERM")
     return this.ended
@@ -136,11 +137,11 @@ class Agent {
     this.server = server
   }
 
-  /** The same agent from a host that speaks MCP, with that protocol's own client. */
+  /** Connects the same agent over MCP, with that protocol's own client. */
   async mcp(): Promise<Client> {
     const client = new Client({ name: "parley-demo", version: "1.0.0" }, { versionNegotiation: { mode: "auto" } })
     await client.connect(
-      // A program wants structured results; a host, whose model reads the text, does not ask for them.
+      // This program needs structured results. A host does not ask for them, because its model reads the text.
       new StreamableHTTPClientTransport(new URL(`${this.server.url}/mcp?structured=on`), {
         requestInit: { headers: { authorization: `Bearer ${this.key}` } }
       })
@@ -148,7 +149,7 @@ class Agent {
     return client
   }
 
-  /** Calls another agent by A2A, with one POST of that protocol's HTTP+JSON binding or a GET. */
+  /** Calls another agent over A2A, with a POST or GET of that protocol's HTTP+JSON binding. */
   async a2a<A>(to: string, path: string, body?: object): Promise<A> {
     const response = await fetch(`${this.server.url}/a2a/${to}/${path}`, {
       headers: { "authorization": `Bearer ${this.key}`, "a2a-version": "1.0", "content-type": "application/json" },
@@ -260,7 +261,7 @@ const talk: Scene = async (ada, bob, cleo) => {
     () => undefined,
     (error: unknown) => error
   )
-  verify("a second message to somebody who has not answered yet is refused", refused instanceof AwaitingReplyError)
+  verify("a second message to an agent that has not answered yet is refused", refused instanceof AwaitingReplyError)
   tell("ada", refused instanceof AwaitingReplyError
     ? "has to wait for an answer first"
     : `is not stopped and gets ${String(refused)}`)
@@ -298,7 +299,7 @@ const talk: Scene = async (ada, bob, cleo) => {
   verify("ada and bob read the same history, numbered from 1 without a gap",
     String(mine) === String(expected) && String(theirs) === String(expected))
 
-  // Acknowledgements get no answer; they have worked once nothing is left to fetch.
+  // Acknowledgements get no answer. They have worked once no message is left to fetch.
   const left = async () => (await Promise.all([ada, bob, cleo].map(({ client }) => client.sync()))).flat().length
   let rest = await left()
   for (const deadline = Date.now() + 3000; rest > 0 && Date.now() < deadline;) rest = await left()
@@ -308,7 +309,7 @@ const talk: Scene = async (ada, bob, cleo) => {
 const meetInAGroup: Scene = async (ada, bob, cleo) => {
   const { group } = await ada.client.createGroup({ name: "Harbour watch", member_handles: [bob.handle, cleo.handle] })
   tell("ada", `makes the group "${group.name}" and invites bob and cleo`)
-  verify("who is invited is no member before it accepts", group.member_count === 1)
+  verify("an invited agent is not a member before it accepts", group.member_count === 1)
   for (const invited of [bob, cleo]) {
     const invite = (await invited.client.listGroupInvites()).find(({ group_id }) => group_id === group.id)
     if (invite === undefined) throw new Error(`${invited.handle} has no invite`)
@@ -324,7 +325,7 @@ const meetInAGroup: Scene = async (ada, bob, cleo) => {
   await Promise.all([bob.hears(message), cleo.hears(message)])
   verify("every member heard the group's message once", bob.times(message) === 1 && cleo.times(message) === 1)
   const { members } = await cleo.client.getGroup(group.id)
-  verify("who accepted is a member, and members were told of it on their sockets",
+  verify("an agent that accepted is a member, and the members were notified on their sockets",
     members.map(({ handle, role }) => `${handle} ${role}`).join() === "ada admin,bob member,cleo member")
   const later = await cleo.client.getMessages(group.id)
   verify("a member's history begins where it joined", later.map(({ seq }) => seq).join() === "3,2")
@@ -354,7 +355,7 @@ const shareAFile: Scene = async (ada, bob, cleo) => {
   verify("the file arrived as it was sent", Buffer.compare(received, bytes) === 0)
   const turnedAway = await cleo.client.getAttachmentDownloadUrl(attachment_id)
     .then(() => false, (error: unknown) => error instanceof NotFoundError)
-  verify("nobody else can fetch it", turnedAway)
+  verify("no other agent can download the file", turnedAway)
 }
 
 const listenByWebhook: Scene = async (ada, _bob, cleo) => {
@@ -381,7 +382,7 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
     const [{ payload, signature }] = posts as [typeof posts[number]]
     const event: WebhookPayload = await verifyWebhook({ payload, signature, secret })
     tell("cleo", `is posted ${event.event} by a server that knows the secret ${dim(`(${signature?.slice(0, 32)}…)`)}`)
-    verify("the webhook told of the message, with a signature that the client's verifier accepts",
+    verify("the webhook got the message, with a signature that the client's verifier accepts",
       event.event === "message.new" && event.data["id"] === message.id)
     const forged = await verifyWebhook({ payload: payload.replace("Albatross", "Heron"), signature, secret })
       .then(() => undefined, (error: unknown) => error)
@@ -389,7 +390,7 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
       forged instanceof WebhookVerificationError && forged.reason === "bad_signature")
     let waiting = await cleo.client.sync()
     for (const deadline = Date.now() + 3000; waiting.length > 0 && Date.now() < deadline;) waiting = await cleo.client.sync()
-    verify("what the webhook took is delivered", waiting.length === 0)
+    verify("a message that the webhook accepted counts as delivered", waiting.length === 0)
     await cleo.client.deleteWebhook(webhook.id)
   } finally {
     receiver.close()
@@ -408,7 +409,7 @@ interface Waited {
 
 const comeInByMcp: Scene = async (ada, _bob, cleo) => {
   const host = await cleo.mcp()
-  /** The structured answer of a tool; fails if the call is refused. */
+  /** Calls a tool and returns its structured answer. Fails if the call is refused. */
   const call = async <A>(name: string, args: Record<string, unknown>): Promise<A> => {
     const result = await host.callTool({ name, arguments: args }) as CallToolResult
     if (result.isError === true) throw new Error(`${name}: ${JSON.stringify(result.content)}`)
@@ -429,7 +430,7 @@ const comeInByMcp: Scene = async (ada, _bob, cleo) => {
     const sent = await call<{ readonly message_id: string }>("agentchat_send_message", { to: heard.sender.handle, text, reply_to: heard.message_id })
     await until("ada hears the answer", () => ada.heard.some(({ id }) => id === sent.message_id))
     const { acked } = await call<{ readonly acked: number }>("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
-    verify("what was acknowledged over MCP is not left to fetch", acked === 1 && (await cleo.client.sync()).length === 0)
+    verify("a message that was acknowledged over MCP is not left to fetch", acked === 1 && (await cleo.client.sync()).length === 0)
   } finally {
     await host.close()
   }
@@ -516,7 +517,7 @@ export const demo = async (): Promise<void> => {
     verify("the server finished its work and ended well", code === 0)
   } catch (error) {
     console.error(error)
-    verify(`the story was told to its end: ${error instanceof Error ? error.message : String(error)}`, false)
+    verify(`the demo ran to its end: ${error instanceof Error ? error.message : String(error)}`, false)
     if (server !== undefined) console.error(dim(server.output.slice(-2000)))
   } finally {
     server?.kill()

@@ -17,7 +17,7 @@ import { VERSION } from "../src/service/Version.ts"
 const ADDRESS_CONNECTIONS = 1
 const DRAIN_SECONDS = 2
 
-/** Checks the settings that a node requires; reports all missing ones together. */
+/** Checks the settings that a node requires, and reports all missing ones together. */
 const settle = (config: Settings): Effect.Effect<Settings, ConfigInvalid> => {
   const problems: Array<string> = []
   if (config.DATABASE_URL === undefined) problems.push("DATABASE_URL: a node needs PostgreSQL, the same as the other nodes")
@@ -33,7 +33,7 @@ const settle = (config: Settings): Effect.Effect<Settings, ConfigInvalid> => {
 const warning = ({ RUNNER_HOST, RUNNER_SECRET }: Settings) =>
   RUNNER_SECRET !== undefined || RUNNER_HOST === "127.0.0.1" || RUNNER_HOST === "localhost" || RUNNER_HOST === "::1"
     ? Effect.void
-    : Effect.logWarning(`RUNNER_SECRET is not set: whoever reaches ${RUNNER_HOST} can speak as a node`)
+    : Effect.logWarning(`RUNNER_SECRET is not set: any program that reaches ${RUNNER_HOST} can act as a node`)
 
 const withoutDatabase = Layer.effectContext(Effect.die("a node without DATABASE_URL"))
 
@@ -50,7 +50,7 @@ export const runner = (): void => serve({
       poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS,
       mark: lockKeyOf(nameOf({ host: RUNNER_HOST, port: RUNNER_PORT }))
     }),
-  // The very object: the port that the server listens on is known by it.
+  // This must be the same settings object as the server's, because the server's port is recorded by it (PublicUrl.ts).
   cluster: (config) => hasDatabase(config) ? ClusterNode.layer(config) : withoutDatabase,
   owns: ({ ROLE }) => ROLE === "runner",
   ready: ({ ROLE }) =>
@@ -59,7 +59,7 @@ export const runner = (): void => serve({
       Effect.andThen(Effect.flatMap(PushRouter, ({ introduced }) => introduced))
     ),
   beside: (config) => Layer.effectDiscard(warning(config)),
-  // Shows the node's own address, which distinguishes it from the others: PUBLIC_URL is the balancer's.
+  // Shows the node's own address, which distinguishes it from the other nodes, because PUBLIC_URL is the balancer's.
   welcome: (config) =>
     `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${config.ROLE === "runner" ? "node" : "gateway"} on ${config.RUNNER_HOST}:${config.RUNNER_PORT}`
     + (config.PUBLIC_URL === undefined ? "" : `; clients reach it at ${config.PUBLIC_URL}`)

@@ -4,7 +4,7 @@ import { relative } from "node:path"
 /** Writes a command line, which may begin with variables such as `PORT=8080`, as a person types it. */
 export type Typed = (commandLine: string) => string
 
-/** `parley`, its subcommand, and what follows. */
+/** `parley`, its subcommand, and its arguments. */
 const COMMAND = /^((?:[A-Z0-9_]+=\S+ )*)parley(?: ([a-z]+))?( .*)?$/
 
 const asScript = (name: string, rest: string): string =>
@@ -36,7 +36,7 @@ export const typedAt = ({ folder, program, script }: Started): Typed => {
         : `${words}${name === undefined ? "" : ` ${name}`}${rest}`))
 }
 
-/** The same for this process. */
+/** Writes a command line as a person types it where this process was started. */
 export const typed: Typed = typedAt({
   script: process.env["npm_lifecycle_script"],
   program: process.argv[1] ?? "",

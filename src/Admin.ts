@@ -9,7 +9,7 @@ import { Operator, OperatorRefused } from "./operator/Operator.ts"
 import { OperatorCommand } from "./operator/OperatorCommand.ts"
 import { Sessions } from "./agents/Sessions.ts"
 
-/** This process has no sockets: the servers poll the rows, and close theirs (EnforcementWatch). */
+/** This process has no sockets. The servers poll the accounts' rows and close their own sockets (EnforcementWatch). */
 const nobodyConnected = Layer.succeed(Sessions, Sessions.of({ disconnect: () => Effect.void, changed: () => Effect.void }))
 
 /** The steps of a deletion are queued in the database, where a server's job finds them. */

@@ -20,7 +20,7 @@ import { NodesHttp } from "./console/NodesHttp.ts"
 import { NodeSampler } from "./console/NodeSampler.ts"
 import { Parts } from "./console/Parts.ts"
 
-/** What is below the API's paths and is none of them: the same as for those who are no operators. */
+/** Answers every other path below `/console/api` with the same 404 as callers get who are no operators. */
 const nothing = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const budgets = yield* Budgets
@@ -29,7 +29,7 @@ const nothing = HttpRouter.use((router) =>
         onFailure: (refused) => HttpServerResponse.setHeaders(toResponse(refused), NO_STORE),
         onSuccess: () => HttpServerResponse.setHeaders(toResponse(hidden()), NO_STORE)
       }))
-    // Without the slash too.
+    // The pattern also matches `/console/api` without a slash at the end.
     yield* router.add("*", "/console/api/*", response)
   })
 )
@@ -40,7 +40,7 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
   Layer.provide(Layer.mergeAll(ConsoleAuthorization.layer, ConsoleErrors.layer))
 )
 
-/** Its services, which also answer the other nodes. */
+/** The services of the operators' API. They also answer the questions of other nodes. */
 export const services = Nodes.layer.pipe(
   Layer.provideMerge(Parts.layer),
   Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentsLookRepo.layer, LimitChanges.layer, ModerationRepo.layer)),

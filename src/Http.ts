@@ -76,7 +76,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp,
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** Listens once everything behind the routes is built and `ready` has completed; needs the rooms' services (Services.ts). */
+/** Listens once everything behind the routes is built and `ready` has completed. Needs the rooms' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
     Layer.provideMerge(consoleServices),

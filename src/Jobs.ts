@@ -18,7 +18,7 @@ import { Replies } from "./replies/Replies.ts"
 import { Backlog } from "./service/Backlog.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 
-/** The periodic jobs that one process of a cluster does for all of them (wire.md G.12, G.17a). */
+/** The periodic jobs. In a cluster, one process runs each job for all processes (wire.md G.12, G.17a). */
 export const layer = Layer.mergeAll(
   job({ name: "deletions", every: "30 seconds", batch: Effect.flatMap(Deletions, ({ sweep }) => sweep) }),
   job({ name: "recounts", every: "15 seconds", batch: Effect.flatMap(Enforcement, ({ sweep }) => sweep) }),

@@ -30,7 +30,7 @@ type Databases = SqlClient.SqlClient | Database
 type Base = Config | Ids | Readiness
 type Services = Layer.Success<typeof Entities.layer>
 
-/** What differs between the kinds of servers; `Own` are the services that only this kind has. */
+/** The parts in which the kinds of servers differ. `Own` stands for the services that only this kind has. */
 export interface Kind<Own> {
   /** Adapts the settings to this kind, or fails with what is wrong with them. */
   readonly settle: (config: Settings) => Effect.Effect<Settings, ConfigInvalid>
@@ -41,9 +41,9 @@ export interface Kind<Own> {
   ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Members | NodeCalls | NodeLines | NodeProcedures, unknown, Databases | Base>
   /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
-  /** Completes when requests can be served; run once all services are built. */
+  /** Completes when the server can serve requests. Runs once all services are built. */
   readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Members | Services>
-  /** What else it runs beside serving requests. */
+  /** Runs in addition to the routes; built after `ready` has completed. */
   readonly beside: (
     config: Settings
   ) => Layer.Layer<never, unknown, Services | Databases | Base | Own>
@@ -53,7 +53,7 @@ export interface Kind<Own> {
 /** The database's clock, and ids made from its time. */
 const timed = Layer.provideMerge(Layer.fresh(Ids.layer), DatabaseClock.layer)
 
-/** Logs the environment variables that look like settings but are none. */
+/** Logs a warning for each environment variable that looks like a setting but is not one. */
 export const warnings = Layer.effectDiscard(
   Effect.flatMap(Config.warnings, Effect.forEach((warning) => Effect.logWarning(warning), { discard: true }))
 )
@@ -61,7 +61,7 @@ export const warnings = Layer.effectDiscard(
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
-    // The routes take the longest to build, so they are built before `ready`, after which a node has work waiting for it.
+    // The routes take the longest to build, so they are built before `ready`. After `ready`, work already waits for this node.
     const layer = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config)))).pipe(
       Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
       Layer.provide(kind.cluster(config)),
@@ -85,7 +85,7 @@ const program = <Own>(kind: Kind<Own>) =>
     )
   })
 
-/** The problems to print: one line for each that a person can mend, the full cause for a defect. */
+/** The problems to print: one line for each problem that an operator can fix, and the full cause for a defect. */
 const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
   cause.reasons.flatMap((reason) => {
     if (!Cause.isFailReason(reason)) return Cause.isDieReason(reason) ? [Cause.pretty(Cause.fromReasons([reason]))] : []
@@ -105,8 +105,8 @@ const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
 const END_WITHIN_MS = 14_500
 
 /**
- * Runs a program until it ends or a signal stops it. Exits with 0 after that, and with 1 and the problem on standard
- * error if it failed or had not stopped `endWithinMs` milliseconds after the signal.
+ * Runs a program until it ends or a signal stops it, then exits with 0. Exits with 1 if the program failed or had not
+ * stopped `endWithinMs` milliseconds after the signal, and writes the problem to standard error.
  */
 export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: number): void => {
   let stopping: number | undefined

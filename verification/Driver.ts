@@ -6,7 +6,7 @@ import { setTimeout as pause } from "node:timers/promises"
 
 const ROOT = resolve(import.meta.dirname, "..")
 
-/** How a programme is started: node or another program, its arguments, and variables beside those of this process. */
+/** How a programme is started: node or another program, its arguments, and variables added to those of this process. */
 export interface Command {
   readonly program?: string
   readonly args: ReadonlyArray<string>
@@ -22,7 +22,7 @@ export interface Programme {
   readonly script: string
   /** Seconds that its shortest run takes on two cores. */
   readonly least: number
-  /** Its part of the time that the shortest runs leave; 0, the default, for a programme that is always the same length. */
+  /** Its share of the time that the shortest runs leave; 0, the default, if its duration is fixed. */
   readonly weight?: number
   /** Seconds beyond which a longer run shows nothing more. */
   readonly most?: number
@@ -30,15 +30,15 @@ export interface Programme {
   readonly missing?: () => string | undefined
   /** A run of about so many seconds. */
   readonly command: (seconds: number) => Command
-  /** What a run says in figures, from the end of its output. */
+  /** Reads the figures of a run from the end of its output. */
   readonly figures?: (output: string) => Figures
-  /** Whether a run that ended with 0 tried nothing, from the end of its output and its figures. */
+  /** Whether the figures of a run that ended with 0 show that it tested nothing. */
   readonly triedNothing?: (figures: Figures) => boolean
 }
 
 export type Verdict = "passed" | "failed" | "skipped" | "not run"
 
-/** What became of one programme. */
+/** The outcome of one programme. */
 export interface Row {
   readonly programme: string
   readonly verdict: Verdict
@@ -50,16 +50,16 @@ export interface Row {
   readonly log?: string
 }
 
-/** Part of the whole time that is never shared out: for programmes that take longer than they should. */
+/** The part of the whole time that is kept in reserve for programmes that take longer than planned. */
 const RESERVE = 0.1
-/** A programme may take so many times as long as it was given before it is stopped. */
+/** A programme is stopped after this many times the time that it was given. */
 const PATIENCE = 3
 /** Bytes at the end of a programme's output in which its figures are looked for. */
 const TAIL_BYTES = 1_048_576
 
 /**
- * Seconds for each programme, in their order; undefined for one that does not fit. The shortest runs come first, an earlier
- * programme's before a later one's; what they leave is divided by weight.
+ * Seconds for each programme, in their order; undefined for a programme that does not fit. Each programme first gets the time of its
+ * shortest run, earlier ones before later ones. The rest is divided by weight.
  */
 export const shareOut = (programmes: ReadonlyArray<Programme>, seconds: number, reserve = 0): ReadonlyArray<number | undefined> => {
   let left = seconds
@@ -94,7 +94,7 @@ const tailOf = (file: number): string => {
   const { size } = fstatSync(file)
   const bytes = Buffer.alloc(Math.min(size, TAIL_BYTES))
   const read = readSync(file, bytes, 0, bytes.length, size - bytes.length)
-  // Figures are looked for in text without colours.
+  // Figures are read from text without colours.
   // oxlint-disable-next-line no-control-regex
   return bytes.toString("utf8", 0, read).replaceAll(/\x1b\[[0-9;]*m/g, "")
 }
@@ -106,20 +106,20 @@ const killGroup = (pid: number): void => {
   try {
     process.kill(-pid, "SIGKILL")
   } catch {
-    // Nothing of it is left.
+    // No process of the group is left.
   }
 }
 
 export interface VerifyOptions {
   readonly programmes: ReadonlyArray<Programme>
-  /** For all of them together. */
+  /** The time for all programmes together. */
   readonly seconds: number
   /** Where the output of each programme is kept. */
   readonly folder: string
   /** Ends the run: the present programme is stopped, no other is started. */
   readonly signal?: AbortSignal
   readonly say: (line: string) => void
-  /** How often a running programme's last line is told. */
+  /** The interval at which the last line of the running programme is reported. */
   readonly tellEverySeconds?: number
   /** How long a programme that is asked to stop may take before it is killed. */
   readonly graceSeconds?: number
@@ -133,7 +133,7 @@ const runOne = async (programme: Programme, seconds: number, limit: number, opti
   const file = openSync(log, "w+")
   const began = performance.now()
   const elapsed = () => (performance.now() - began) / 1_000
-  // A process group of its own: Ctrl-C in the terminal reaches the driver only, and nothing that the programme started is left behind.
+  // The programme gets a process group of its own. Ctrl-C in the terminal then reaches only the driver, which can end the whole group.
   const child = spawn(program, args, {
     cwd: ROOT,
     env: { ...process.env, NO_COLOR: "1", ...env },
@@ -145,7 +145,7 @@ const runOne = async (programme: Programme, seconds: number, limit: number, opti
   process.once("exit", orphaned)
   const over = new AbortController()
   const ended = once(child, "exit").then(([code, by]: Array<unknown>) => by === null ? `it ended with ${code}` : `it ended by ${by}`, String)
-  /** Fails once the programme has ended. */
+  /** Waits this many seconds. Fails once the programme has ended. */
   const until = (seconds: number) => pause(seconds * 1_000, undefined, { signal: over.signal })
   let stopped: { readonly verdict: Verdict; readonly why: string } | undefined
   const stop = (verdict: Verdict, why: string): void => {
@@ -180,8 +180,8 @@ const runOne = async (programme: Programme, seconds: number, limit: number, opti
 }
 
 /**
- * Runs programmes one after the other within the given time and goes on after a failure. A row for each programme, in their
- * order, whatever happens: what cannot run on this machine is skipped, and what does not fit into the time is not run.
+ * Runs programmes one after the other within the given time and continues after a failure. Returns a row for each programme, in their
+ * order. A programme that cannot run on this machine is skipped, and one that does not fit into the time is not run.
  */
 export const verify = async (options: VerifyOptions): Promise<ReadonlyArray<Row>> => {
   const { programmes, say, seconds, signal } = options

@@ -12,8 +12,8 @@ const ROOT = resolve(import.meta.dirname, "..")
 const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { readonly scripts: Readonly<Record<string, string>> }
 
 /**
- * What an npm script runs, without npm and without its checks of types and lint: the last of its commands, as words for node and
- * variables that stand before it. Scripts have plain words and words in single quotes.
+ * The last command of an npm script, to run it without npm and without the checks of types and lint before it. The command consists of
+ * arguments for node and variables that stand before it. Scripts have plain words and words in single quotes.
  */
 export const commandOf = (script: string): Command => {
   const last = manifest.scripts[script]?.split(" && ").at(-1) ?? ""
@@ -43,7 +43,7 @@ const linesOfJson = (output: string): ReadonlyArray<Readonly<Record<string, unkn
     }
   })
 
-/** The last object that was printed as a line of JSON and has this key; its writer is in this folder and says what else it has. */
+/** The last object with this key that was printed as a line of JSON. Its writer is in this folder and defines its other fields. */
 const lineWith = (output: string, key: string): object | undefined => linesOfJson(output).findLast((line) => key in line)
 
 /** Tests that passed, failed and were skipped, from vitest's summary. */
@@ -52,7 +52,7 @@ export const tests = (output: string): Figures => {
   return Object.fromEntries(Array.from(summary.matchAll(/(\d+) (passed|failed|skipped)/g), ([, count, what]) => [what ?? "", Number(count)]))
 }
 
-/** A programme of vitest's, which passes also where all of its tests are skipped. */
+/** A programme that vitest runs. Vitest also passes if all tests are skipped. */
 const vitest = (
   name: string,
   script: string,
@@ -87,7 +87,7 @@ const needsPrometheus = () =>
 const needsHaproxy = () => spawnSync("haproxy", ["-v"]).status === 0 ? needsRedis() : "needs HAProxy: apt-get install haproxy"
 
 const hasNpm = spawnSync("npm", ["--version"]).status === 0
-/** Asked once, and only if somebody wants to know. */
+/** The answer is computed at the first use and then kept. */
 let packages: { readonly missing: string | undefined } | undefined
 const needsPackages = (): string | undefined => (packages ??= { missing: missingPackages() }).missing
 const missingPackages = (): string | undefined =>
@@ -99,15 +99,15 @@ const missingPackages = (): string | undefined =>
 
 const atLeast = (least: number, value: number): number => Math.max(least, Math.floor(value))
 
-/** Seconds that vitest, the servers and the fixed part of a search take beside the search itself. */
+/** Seconds that vitest, the servers and the fixed part of a search take, besides the search itself. */
 const AROUND_A_SEARCH = 60
-/** What a fault takes beside the time that it lasts: warming up, healing, cooling down and the check. */
+/** Seconds that a fault takes besides its own duration: warming up, healing, cooling down and the check. */
 const AROUND_A_FAULT = 20
 const AROUND_ALL_FAULTS = 60
 
 /**
- * What `npm run verify` runs, in this order. Where the time is too short for all, what stands further down is left out. Short runs
- * are as long as two cores need that do nothing else, or a little longer.
+ * The programmes of `npm run verify`, in this order. If the time is too short for all, the last ones are left out. `least` is the time
+ * that a shortest run takes on two otherwise idle cores, or a little more.
  */
 export const programmes: ReadonlyArray<Programme> = [
   {

@@ -51,7 +51,7 @@ const stop = new AbortController()
 let stoppedAt = 0
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.on(signal, () => {
-    // npm passes on a Ctrl-C that has reached this process already.
+    // npm forwards a Ctrl-C that has already reached this process. So a second signal within a second is ignored.
     if (stoppedAt > 0 && Date.now() - stoppedAt > 1_000) process.exit(130)
     if (stoppedAt === 0) {
       stoppedAt = Date.now()

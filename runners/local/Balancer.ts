@@ -32,7 +32,7 @@ export class Balancer {
         return yes ? [new URL(url)] : []
       })
       const ready = (await Promise.all(asked)).flat()
-      // If no node is ready and some timed out, the machine may just be busy: the list stays as it was.
+      // If no node is ready and some timed out, the machine may only be busy, so the list stays as it was.
       if (ready.length > 0 || silent === 0) this.ready = ready
     }
     this.timer = setInterval(() => void this.look(), LOOK_MS)
@@ -49,10 +49,10 @@ export class Balancer {
             path: incoming.url,
             headers: incoming.headers
           }, (got) => {
-            // The client has disconnected: a pipe to it would throw.
+            // If the client has disconnected, a pipe to it would throw.
             if (answer.destroyed) return void got.destroy()
             answer.writeHead(got.statusCode ?? 502, got.headers)
-            // If either side breaks off, this ends the other.
+            // If either side closes its connection, `pipeline` closes the other.
             pipeline(got, answer, () => undefined)
           })
           onward.on("error", (error: NodeJS.ErrnoException) => {

@@ -24,7 +24,7 @@ export interface NodeView {
   readonly url: string
   /** `ready`, `not ready`, `starting`, `silent` (it does not answer), or how it exited. */
   readonly state: string
-  /** Undefined while it does not answer. */
+  /** Undefined while the node does not answer. */
   readonly metrics: NodeMetrics | undefined
   readonly sendsPerSecond: number
 }
@@ -65,7 +65,7 @@ export const tableOf = (views: ReadonlyArray<NodeView>): ReadonlyArray<string> =
   )
 }
 
-/** The same as one line, for a file. */
+/** The table as one line, for a file. */
 export const lineOf = (views: ReadonlyArray<NodeView>): string =>
   [
     `shards=${total(views, ({ shards }) => shards)}`,

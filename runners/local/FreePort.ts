@@ -11,7 +11,7 @@ const FIRST = 10_000 + PORTS * (Number(process.env["VITEST_POOL_ID"] ?? 0) % 4)
 
 const given = new Set<number>()
 
-/** A port of 127.0.0.1 on which nothing listens right now; a process never gets the same one twice. */
+/** A port of 127.0.0.1 on which nothing listens right now. A process never gets the same port twice. */
 export const freePort = async (): Promise<number> => {
   for (let tries = 0; tries < PORTS; tries++) {
     const port = FIRST + Math.floor(Math.random() * PORTS)

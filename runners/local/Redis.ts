@@ -4,7 +4,7 @@ import { createConnection } from "node:net"
 import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "./FreePort.ts"
 
-/** Empty if redis-server is installed; else the note that skipped tests append to their names. */
+/** Empty if redis-server is installed, else the note that skipped tests append to their names. */
 export const missingRedis = spawnSync("redis-server", ["--version"]).status === 0
   ? ""
   : " (redis-server not found: apt-get install redis-server)"
@@ -21,7 +21,7 @@ export class RedisServer {
     this.apart = apart
   }
 
-  /** `apart`: runs detached, so that Ctrl-C in the terminal does not reach it. */
+  /** With `apart` the server runs detached, so that Ctrl-C in the terminal does not reach it. */
   static async start({ apart = false }: { readonly apart?: boolean } = {}): Promise<RedisServer> {
     const server = new RedisServer(await freePort(), apart)
     await server.launch()
@@ -36,7 +36,7 @@ export class RedisServer {
     return this.process?.pid ?? 0
   }
 
-  /** Kills it as a crash would; its data are lost. */
+  /** Kills the server as a crash would. Its data are lost. */
   async kill(): Promise<void> {
     const child = this.process
     this.process = undefined
@@ -45,7 +45,7 @@ export class RedisServer {
     await once(child, "exit")
   }
 
-  /** Starts it again on the same port, empty. */
+  /** Starts the server, or starts it again on the same port without data. */
   async launch(): Promise<void> {
     await this.kill()
     const child = spawn(
@@ -61,7 +61,7 @@ export class RedisServer {
     }
   }
 
-  /** Pauses the process; connections stay open. */
+  /** Pauses the server's process. Connections stay open. */
   pause(): void {
     this.process?.kill("SIGSTOP")
   }

@@ -1,4 +1,4 @@
-import { Effect, Schema } from "effect"
+import { Effect, Predicate, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { AgentNotFound, AgentSuspended, type Card } from "../agents/Agent.ts"
@@ -9,6 +9,7 @@ import { makeApiCalls, path, query } from "../auth/ApiCalls.ts"
 import { directRoute } from "../http/Endpoints.ts"
 import { Config } from "../platform/Config.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import type { RpcId } from "../wire/A2aErrors.ts"
 import { HandleInput } from "../wire/Text.ts"
 import { InternalError, isWireFailure, type WireFailure } from "../wire/WireError.ts"
@@ -17,9 +18,8 @@ import { agentCard, PROTOCOL, type Profile } from "./AgentCard.ts"
 import { makeEventStream } from "./EventStream.ts"
 import { A2aFailure, type Failure, isOfRequest, restError, rpcError, statusOf } from "./Failure.ts"
 import { type Call, makeOperations, type Streamed } from "./Operations.ts"
-import { isObject, type Json } from "./Parts.ts"
+import { type Json } from "./Parts.ts"
 
-const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
 
 const headersOf = (failure: Failure): Record<string, string> =>
   failureHeaders({
@@ -34,7 +34,7 @@ const REST_TYPE = "application/a2a+json"
 const json = (body: object, status: number, contentType: string, headers: Record<string, string> = {}) =>
   HttpServerResponse.text(JSON.stringify(body), { status, contentType, headers })
 
-/** Over JSON-RPC: 200, unless the error is about the request itself. */
+/** The answer to a refusal over JSON-RPC. Its status is 200, unless the error is about the HTTP request itself. */
 const rpcRefusal = (failure: Failure, id: RpcId) =>
   json(rpcError(failure, id), isOfRequest(failure) ? statusOf(failure) : 200, "application/json", headersOf(failure))
 
@@ -43,8 +43,8 @@ const restRefusal = (failure: Failure) => json(restError(failure), statusOf(fail
 const search = (request: HttpServerRequest.HttpServerRequest): URLSearchParams => new URL(request.url, "http://parley").searchParams
 
 /**
- * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings answer with the
- * same operations, which are the API's own rules; no session is kept, and any node can answer any request.
+ * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings share their operations,
+ * which follow the rules of the API. The server keeps no sessions: any node can answer any request.
  */
 export const A2aHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
@@ -59,22 +59,22 @@ export const A2aHttp = HttpRouter.use((router) =>
     const authenticated = (request: HttpServerRequest.HttpServerRequest, key: string) =>
       Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
 
-    /** Who calls, counted as one request of its own. */
+    /** Authenticates the caller and counts the request against its budget. */
     const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
-      const key = bearer(request.headers["authorization"])
+      const key = bearerOf(request.headers["authorization"])
       const caller = yield* authenticated(request, key)
       yield* budgets.ofAgent(request, caller.id)
       if (caller.status === "suspended") return yield* new AgentSuspended()
       return { caller, key, handle: (yield* params)["handle"] ?? "", api: makeApiCalls(app, request) }
     })
 
-    /** Version 1.0; a patch number makes no difference. A request without a version is one of 0.3 (the specification, 3.6.2). */
+    /** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
     const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, A2aFailure> => {
       const given = request.headers["a2a-version"] ?? search(request).get("A2A-Version") ?? ""
       return /^1\.0(?:\.\d+)?$/.test(given.trim())
         ? Effect.void
         : Effect.fail(
-          new A2aFailure("VERSION_NOT_SUPPORTED", `This server speaks version ${PROTOCOL}: say so in the header A2A-Version.`, {
+          new A2aFailure("VERSION_NOT_SUPPORTED", `This server speaks version ${PROTOCOL}: send the header A2A-Version: ${PROTOCOL}.`, {
             supported: PROTOCOL
           })
         )
@@ -99,10 +99,10 @@ export const A2aHttp = HttpRouter.use((router) =>
       ListTaskPushNotificationConfigs: one(operations.listPushConfigs),
       DeleteTaskPushNotificationConfig: one(operations.deletePushConfig),
       GetExtendedAgentCard: () =>
-        Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card: the public one says all."))
+        Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card. The public card has all fields."))
     } satisfies Record<string, Method>
 
-    /** A defect ends as the protocol's internal error. */
+    /** Answers a failure with `refusal`. A defect is logged and answered as an internal error. */
     const refusing = <R>(
       effect: Effect.Effect<HttpServerResponse.HttpServerResponse, Failure, R>,
       refusal: (failure: Failure) => HttpServerResponse.HttpServerResponse
@@ -131,7 +131,7 @@ export const A2aHttp = HttpRouter.use((router) =>
         Effect.gen(function*() {
           const call = yield* callOf(request)
           const body = yield* bodyOf(request)
-          if (!isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
+          if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
           const { id, jsonrpc, method, params: given } = body
           if (typeof id === "string" || typeof id === "number") state.id = id
           if (jsonrpc !== "2.0" || typeof method !== "string" || state.id === null) {
@@ -141,7 +141,7 @@ export const A2aHttp = HttpRouter.use((router) =>
           if (!Object.hasOwn(methods, method)) {
             return yield* Effect.fail(new A2aFailure("METHOD_NOT_FOUND", `There is no method ${method.slice(0, 100)}.`))
           }
-          if (given !== undefined && !isObject(given)) {
+          if (given !== undefined && !Predicate.isObject(given)) {
             return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "params must be an object."))
           }
           const answer = yield* methods[method as keyof typeof methods](call, given ?? {})
@@ -154,7 +154,7 @@ export const A2aHttp = HttpRouter.use((router) =>
       )
     })
 
-    /** A route of HTTP+JSON: its params are those of the query or the body, and what the path says. */
+    /** A route of HTTP+JSON. Its params come from the query or the body, and from the path, which takes precedence. */
     const rest = (choose: (path: Readonly<Record<string, string>>) => readonly [keyof typeof methods, Json] | undefined) =>
       Effect.gen(function*() {
         const request = yield* HttpServerRequest.HttpServerRequest
@@ -167,7 +167,7 @@ export const A2aHttp = HttpRouter.use((router) =>
             const body = request.method === "GET" || request.method === "DELETE"
               ? Object.fromEntries(search(request))
               : yield* bodyOf(request)
-            if (!isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
+            if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
             const [method, named] = chosen
             const answer = yield* methods[method](call, { ...body, ...named })
             if (answer._tag === "Stream") return yield* eventStream(call, answer.streamed, answer.strict, (event) => event)
@@ -195,7 +195,7 @@ export const A2aHttp = HttpRouter.use((router) =>
             )
             profile = body.agents.find((agent) => agent.handle === handle)
           } else {
-            const { id } = yield* authenticated(request, bearer(request.headers["authorization"]))
+            const { id } = yield* authenticated(request, bearerOf(request.headers["authorization"]))
             yield* budgets.ofAgent(request, id)
             const { body } = yield* api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`)
             profile = body.status === "suspended" ? undefined : body

@@ -2,12 +2,12 @@ import type { Card } from "../agents/Agent.ts"
 import { CONTENT_TYPES } from "../attachments/Attachment.ts"
 import { VERSION } from "../service/Version.ts"
 
-/** The version of the protocol that is spoken. */
+/** The version of the protocol that this server supports. */
 export const PROTOCOL = "1.0"
 
 const MODES = [...new Set(["text/plain", "application/json", ...CONTENT_TYPES])]
 
-/** What of an agent's card shows in the protocol's: the same for every caller. */
+/** The fields of an agent's own card that the protocol's card shows. They are the same for every caller. */
 export type Profile = Pick<typeof Card.Type, "handle" | "display_name" | "description" | "avatar_url">
 
 /** The protocol's card of an agent; `base` is this server's URL (wire.md N, Card). */

@@ -6,15 +6,15 @@ import type { Call, Operations, Streamed } from "./Operations.ts"
 import { isFinal } from "./Task.ts"
 import { TaskWatches } from "./TaskWatches.ts"
 
-/** How often an event stream carries a comment: proxies end silent ones (wire.md N). */
+/** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md N). */
 const COMMENT_MS = 20_000
 
 const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
 /**
- * Answers with server-sent events: the task as it is, then each of its changes, until it ends, its caller hangs up, the
- * caller's key dies or this node stops. What was committed after the first event is in the stream, or in the first event of
- * the next one.
+ * Answers with server-sent events: first the task as it is, then each of its changes. The stream ends when the task ends, the caller
+ * disconnects, the caller's key stops being valid or this node stops. Changes committed after the first event follow in this stream. If
+ * it ends before them, the first event of the caller's next stream includes them.
  */
 export const makeEventStream = ({ follow, view }: Operations) =>
   Effect.gen(function*() {
@@ -24,7 +24,7 @@ export const makeEventStream = ({ follow, view }: Operations) =>
     return Effect.fnUntraced(function*(
       { caller, key }: Call,
       { first, side, task }: Streamed,
-      /** Fails if there is no place for one more stream; else such a stream has only its first event. */
+      /** Whether to fail if the caller may open no further stream. Otherwise a stream beyond the limit has only its first event. */
       strict: boolean,
       encode: (event: object) => object
     ): Effect.fn.Return<HttpServerResponse.HttpServerResponse, Failure> {

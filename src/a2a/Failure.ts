@@ -22,7 +22,7 @@ const kinds = {
 
 export type Reason = keyof typeof kinds
 
-/** A refusal in the protocol's own words. */
+/** A refusal for which the protocol has an error of its own. */
 export class A2aFailure {
   readonly _tag = "A2aFailure"
   readonly reason: Reason
@@ -40,7 +40,7 @@ export const pushConfigNotFound = () => new A2aFailure("TASK_NOT_FOUND", "The ta
 
 export const taskNotFound = () => new A2aFailure("TASK_NOT_FOUND", "You have no such task with this agent.")
 
-/** A refusal by the API has the wire's code. */
+/** Why a request is refused: with an error of the protocol, or with a code of the wire. */
 export type Failure = A2aFailure | A2aShown
 
 export const statusOf = (failure: Failure): number =>
@@ -61,11 +61,11 @@ export const restError = (failure: Failure): object => {
   return { error: { code: status, status: name, message: failure.message, details: [infoOf(failure)] } }
 }
 
-/** Whether JSON-RPC answers it with its HTTP status, because it is about the request and not about its method. */
+/** Whether JSON-RPC answers a failure with its HTTP status, because the failure is about the HTTP request and not about the method. */
 export const isOfRequest = (failure: Failure): boolean => {
   const status = statusOf(failure)
   return !(failure instanceof A2aFailure) && (status === 401 || status === 413 || status === 429 || status >= 500)
 }
 
-/** What a parser of requests throws on purpose. */
+/** Whether an error is a refusal that a parser of requests has thrown. Any other error is a defect. */
 export const isThrown = (error: unknown): error is A2aFailure | WireFailure => error instanceof A2aFailure || isWireFailure(error)

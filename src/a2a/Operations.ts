@@ -1,4 +1,4 @@
-import { Effect, Schema } from "effect"
+import { Effect, Predicate, Schema } from "effect"
 import { createHash, hash } from "node:crypto"
 import { type Agent, AgentNotFound } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
@@ -14,7 +14,7 @@ import { CursorId, decodeCursor, encodeCursor } from "../wire/Page.ts"
 import { HandleInput, isStorableJson } from "../wire/Text.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { A2aFailure, type Failure, isThrown, pushConfigNotFound, taskNotFound } from "./Failure.ts"
-import { boolOf, field, type Incoming, incoming, intOf, isObject, type Json, objectOf, textOf } from "./Parts.ts"
+import { boolOf, field, type Incoming, incoming, intOf, type Json, objectOf, textOf } from "./Parts.ts"
 import { type PushConfig, pushConfigOf, shownPushConfig } from "./PushConfig.ts"
 import { LOG, isFinal, isInterrupted, type Task, TASK_STATES, type TaskState } from "./Task.ts"
 import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
@@ -27,14 +27,14 @@ import { type TaskWatch, TaskWatches } from "./TaskWatches.ts"
 const WAIT_MS = 30_000
 const PAGE_SIZE = 50
 const MAX_PAGE_SIZE = 100
-/** The messages of each task of a list, at most: the whole history is in the task itself. */
+/** A list shows up to this many messages of each task. GetTask shows the whole history. */
 const LISTED_HISTORY = 10
 
 /** One request of a caller to the agent of the path. */
 export interface Call {
   readonly caller: Agent
   readonly key: string
-  /** As the path has it. */
+  /** The handle of the called agent, as it stands in the path. */
   readonly handle: string
   /** This server's own API, for the same caller. */
   readonly api: ApiCalls
@@ -60,7 +60,7 @@ const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
     }
   })
 
-/** The caller's own id for a message to this handle: a repeat is the same message. */
+/** The client_msg_id of a message. It depends only on the handle and the caller's `messageId`, so that a repeated send is recognized. */
 const keyOf = (handle: string, messageId: string): string =>
   KEY_PREFIX + createHash("sha256").update(`${handle}\n${messageId}`).digest("base64url")
 
@@ -86,7 +86,7 @@ const idOf = (params: Json): string => textOf(params, "id") ?? ""
 
 const taskIdOf = (params: Json): string => textOf(params, "taskId") ?? ""
 
-/** The protocol's operations, the same for both bindings (the specification, 3.1). Their params are what a client gave. */
+/** The protocol's operations, the same for both bindings (the specification, 3.1). Their params come from the client, unchecked. */
 export const makeOperations = Effect.gen(function*() {
   const agents = yield* Agents
   const attachments = yield* Attachments
@@ -104,7 +104,7 @@ export const makeOperations = Effect.gen(function*() {
   const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({ usual: tasks * ofEach, max: tasks * ofEach, bytes: "message" })
   const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
 
-  /** The called agent and the conversation with it; undefined: there is no such agent. */
+  /** The called agent and the conversation with it; undefined if there is no such agent. */
   const sideOf = Effect.fnUntraced(function*({ caller, handle }: Call) {
     const normal = yield* Effect.orElseSucceed(decodeHandle(handle), () => "")
     const recipient = yield* agents.byHandle(normal)
@@ -117,7 +117,7 @@ export const makeOperations = Effect.gen(function*() {
     return { side, recipient }
   })
 
-  /** A task of the caller's with this agent: any other looks as if it did not exist. */
+  /** A task of the caller with this agent. Fails in the same way for a task of others and for a task that does not exist. */
   const taskOf = Effect.fnUntraced(function*(call: Call, id: string): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
     const known = yield* sideOf(call)
     const task = known === undefined || !/^msg_[A-Za-z0-9_-]{1,64}$/.test(id) ? undefined : yield* tasks.find(known.side, id)
@@ -136,15 +136,15 @@ export const makeOperations = Effect.gen(function*() {
     return body.attachment_id
   })
 
-  /** The task that a stored message is of. */
+  /** The task that a stored message belongs to. */
   const taskOfMessage = Effect.fnUntraced(function*(side: Side, body: string): Effect.fn.Return<Task, Failure> {
     const { metadata } = JSON.parse(body) as { readonly metadata: Json }
-    const id = isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
+    const id = Predicate.isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
     const task = typeof id === "string" ? yield* tasks.find(side, id) : undefined
-    return task ?? (yield* new ValidationFailed({ message: "message.messageId: was used by an ordinary message of yours" }))
+    return task ?? (yield* new ValidationFailed({ message: "message.messageId: you have sent a message with this id that belongs to no task" }))
   })
 
-  /** A configuration that is valid, and whose URL may be posted to. */
+  /** Reads a configuration and checks that the server may post to its URL. */
   const pushOf = Effect.fnUntraced(function*(given: Json, taskId: string | undefined, fallback: string) {
     const config = yield* parsed(() => pushConfigOf(given, taskId, fallback))
     yield* webhooks.check(config.target.url)
@@ -172,7 +172,7 @@ export const makeOperations = Effect.gen(function*() {
     }
     const key = keyOf(recipient.handle, message.messageId)
     if (message.contextId !== undefined && message.contextId !== side.conversationId) {
-      return yield* ValidationFailed.field("message.contextId", "is not that of your conversation with this agent: leave it out")
+      return yield* ValidationFailed.field("message.contextId", "must be the id of your conversation with this agent, or absent")
     }
     if (message.taskId !== undefined) {
       const { task } = yield* taskOf(call, message.taskId)
@@ -208,7 +208,7 @@ export const makeOperations = Effect.gen(function*() {
     if (!sent.created || message.taskId !== undefined) return { side, task: yield* taskOfMessage(side, sent.body) }
     const { created_at, seq } = JSON.parse(sent.body) as { readonly created_at: string; readonly seq: number }
     const at = Date.parse(created_at)
-    // As it was when it was committed: nothing has to be read.
+    // This is the task as it was at the commit of its first message. Nothing has to be read.
     const task: Task = {
       id,
       conversationId: side.conversationId,
@@ -229,19 +229,19 @@ export const makeOperations = Effect.gen(function*() {
     return known !== undefined && (yield* conversations.original(call.caller.id, keyOf(known.recipient.handle, messageId))) !== undefined
   })
 
-  /** Sends; a push configuration that comes along is stored before the answer, so that no change after it is missed. */
+  /** Sends a message. Stores the push configuration of the request before the answer, so that every change after the answer is posted. */
   const send = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
     const asked = yield* parsed(() => {
       const given = objectOf(objectOf(params, "configuration") ?? {}, "taskPushNotificationConfig")
       const { messageId, taskId } = objectOf(params, "message") ?? {}
-      // A repeat of the request is to make one configuration.
+      // The name depends only on the request, so that a repeated request creates no second configuration.
       const name = `send-${hash("sha256", String(messageId), "hex").slice(0, 16)}`
       return given && { given, messageId: String(messageId), taskId: typeof taskId === "string" && taskId !== "" ? taskId : undefined, name }
     })
     const config = asked && (yield* pushOf(asked.given, asked.taskId, asked.name))
     if (asked !== undefined && config !== undefined) {
       const taskId = asked.taskId === undefined ? undefined : (yield* taskOf(call, asked.taskId)).task.id
-      // A repeated send may have its configuration already. The store decides about that.
+      // A repeated send may have its configuration already. Then `push` decides whether the limit allows the configuration.
       yield* pushes.checkRoom(call.caller.id, taskId, config.name).pipe(
         Effect.catchTag("TooManyPushConfigsOfAgent", (full) =>
           Effect.flatMap(wasSent(call, asked.messageId), (sent) => sent ? Effect.void : Effect.fail(full)))
@@ -251,7 +251,7 @@ export const makeOperations = Effect.gen(function*() {
     return { side, task: config === undefined ? task : yield* push(side, task.id, config) }
   })
 
-  /** Reads the task again each time that it may have changed, until `done`; a read that fails is made again. */
+  /** Reads the task each time that it may have changed, until `each` returns true or the watch ends. Repeats a read that fails. */
   const follow = <E>(side: Side, watch: TaskWatch, each: (task: Task) => Effect.Effect<boolean, E>): Effect.Effect<void, E> =>
     Effect.gen(function*() {
       while (true) {
@@ -268,7 +268,10 @@ export const makeOperations = Effect.gen(function*() {
       }
     })
 
-  /** Waits for a final or interrupted state, for a while; without a place to wait the task stays as it is. */
+  /**
+   * Waits up to WAIT_MS for a final or interrupted state and returns the task. Does not wait if the caller already has as many watches
+   * on this node as it may have.
+   */
   const settled = Effect.fnUntraced(function*({ caller, key }: Call, side: Side, task: Task) {
     const isSettled = ({ state }: Task) => isFinal(state) || isInterrupted(state)
     if (isSettled(task)) return task
@@ -334,7 +337,7 @@ export const makeOperations = Effect.gen(function*() {
     getTask: Effect.fn("A2a.getTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const historyLength = yield* parsed(() => historyOf(params))
       const id = yield* parsed(() => idOf(params))
-      // In the slot, because a task that is not up to date is derived from its messages first.
+      // The task is read inside the slot for large reads, because a task that is not up to date is first derived from its messages.
       const read = Effect.flatMap(taskOf(call, id), ({ task }) => view.task(task, { historyLength, artifacts: true }))
       return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), read)
     }),
@@ -359,7 +362,7 @@ export const makeOperations = Effect.gen(function*() {
         const { side, task } = yield* taskOf(call, id)
         if (isFinal(task.state)) {
           return yield* Effect.fail(
-            new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: get it.", { state: `TASK_STATE_${task.state}` })
+            new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: read it with GetTask.", { state: `TASK_STATE_${task.state}` })
           )
         }
         return { side, task, first: { task: yield* view.task(task, everything) } }
@@ -370,7 +373,7 @@ export const makeOperations = Effect.gen(function*() {
       const config = yield* pushOf(params, task.id, `push-${ids.bytes(12).toString("hex")}`)
       if (isFinal((yield* push(side, task.id, config)).state)) {
         return yield* Effect.fail(
-          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended, so there is nothing to push any more: get it.")
+          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended, so there is nothing to push any more: read it with GetTask.")
         )
       }
       return shownPushConfig(task.id, config)

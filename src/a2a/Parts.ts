@@ -1,3 +1,4 @@
+import { Predicate } from "effect"
 import { CONTENT_TYPES } from "../attachments/Attachment.ts"
 import type { StoredMessage } from "../messages/Message.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
@@ -6,14 +7,12 @@ import { A2aFailure } from "./Failure.ts"
 /** A JSON object of the protocol. */
 export type Json = Readonly<Record<string, unknown>>
 
-export const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value)
-
 const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
-/** A field by its JSON name, or by the name that the protocol's definition has (both are valid ProtoJSON); null is absent. */
+/** A field by its JSON name or by its name in the protocol's proto file, since both are valid ProtoJSON. Null counts as absent. */
 export const field = (object: Json, name: string): unknown => object[name] ?? object[snake(name)] ?? undefined
 
-/** A text, or undefined if it is absent or empty; throws ValidationFailed. */
+/** A text, or undefined if it is absent or empty. Throws ValidationFailed. */
 export const textOf = (object: Json, name: string, at: string = name): string | undefined => {
   const value = field(object, name)
   if (value === undefined || value === "") return undefined
@@ -21,7 +20,7 @@ export const textOf = (object: Json, name: string, at: string = name): string | 
   return value
 }
 
-/** A whole number in a range; a query has it as digits. */
+/** A whole number in a range, also as the digits of a query parameter. Throws ValidationFailed. */
 export const intOf = (object: Json, name: string, min: number, max: number): number | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
@@ -42,7 +41,7 @@ export const boolOf = (object: Json, name: string): boolean => {
 export const objectOf = (object: Json, name: string): Json | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
-  if (!isObject(value)) throw ValidationFailed.field(name, "must be an object")
+  if (!Predicate.isObject(value)) throw ValidationFailed.field(name, "must be an object")
   return value
 }
 
@@ -59,7 +58,7 @@ export interface RawFile {
   readonly contentType: string
 }
 
-/** A message of the protocol as it is sent here (wire.md N, SendMessage). */
+/** A message of the protocol, split into the fields of a message of this server (wire.md N, SendMessage). */
 export interface Incoming {
   readonly messageId: string
   readonly contextId: string | undefined
@@ -67,7 +66,7 @@ export interface Incoming {
   readonly text: string | undefined
   readonly data: Json | undefined
   readonly file: RawFile | undefined
-  /** Goes under `metadata.a2a`. */
+  /** Fields that are stored under `metadata.a2a`. */
   readonly a2a: Json
 }
 
@@ -84,7 +83,7 @@ const fileOf = (part: Json): RawFile => {
   return { bytes: Buffer.from(raw, "base64"), filename: textOf(part, "filename") ?? "file", contentType }
 }
 
-/** Reads a message of the protocol; throws ValidationFailed or A2aFailure. */
+/** Reads a message of the protocol. Throws ValidationFailed or A2aFailure. */
 export const incoming = (message: Json, metadata: Json | undefined): Incoming => {
   const messageId = textOf(message, "messageId")
   if (messageId === undefined || messageId.length > 256) {
@@ -98,7 +97,7 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
   const files: Array<RawFile> = []
   const others: Array<Json> = []
   for (const part of parts) {
-    if (!isObject(part)) throw ValidationFailed.field("message.parts", "must hold parts")
+    if (!Predicate.isObject(part)) throw ValidationFailed.field("message.parts", "must hold parts")
     const given = KINDS.filter((kind) => Object.hasOwn(part, kind))
     const [kind] = given
     if (kind === undefined || given.length > 1) {
@@ -117,7 +116,7 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
     throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", "A message carries one raw part at most: send the others in messages of their own.")
   }
   const [only] = others
-  const isPlain = others.length === 1 && only !== undefined && isObject(only["data"])
+  const isPlain = others.length === 1 && only !== undefined && Predicate.isObject(only["data"])
   const extensions = listOf(message, "extensions")
   const references = listOf(message, "referenceTaskIds")
   const own = objectOf(message, "metadata")
@@ -154,7 +153,7 @@ interface Content {
 
 export const contentOf = (message: StoredMessage): Content => JSON.parse(message.content) as Content
 
-/** The parts of a stored message; `file` is what became of its attachment. */
+/** The parts of a stored message. `file` is its attachment, undefined if there is none or if the file no longer exists. */
 export const partsOf = (message: StoredMessage, file: FilePart | undefined): ReadonlyArray<object> => {
   const { attachment_id, data, text } = contentOf(message)
   const { a2a } = JSON.parse(message.metadata) as { readonly a2a?: Json }
@@ -162,16 +161,16 @@ export const partsOf = (message: StoredMessage, file: FilePart | undefined): Rea
   const parts = [
     ...(text === undefined ? [] : [{ text }]),
     ...(data === undefined ? [] : kept ?? [{ data, mediaType: "application/json" }]),
-    ...(file === undefined ? attachment_id === undefined ? [] : [{ text: "(A file that is not there any more.)" }] : [file])
+    ...(file === undefined ? attachment_id === undefined ? [] : [{ text: "(This file no longer exists.)" }] : [file])
   ]
   return parts.length === 0 ? [{ text: "" }] : parts
 }
 
-/** The rest of a message of the protocol: what its sender said beside the parts. */
+/** The other fields of a message of the protocol, besides its parts. */
 export const extrasOf = (message: StoredMessage, fromCaller: boolean): { readonly messageId: string } & Json => {
   const { a2a, reply_to: _, ...rest } = JSON.parse(message.metadata) as { readonly a2a?: Json; readonly reply_to?: unknown } & Json
-  const sent = isObject(a2a) ? a2a : {}
-  const metadata = fromCaller && isObject(sent["metadata"]) ? { ...rest, ...sent["metadata"] } : rest
+  const sent = Predicate.isObject(a2a) ? a2a : {}
+  const metadata = fromCaller && Predicate.isObject(sent["metadata"]) ? { ...rest, ...sent["metadata"] } : rest
   return {
     messageId: fromCaller && typeof sent["message_id"] === "string" ? sent["message_id"] : message.id,
     ...(Object.keys(metadata).length === 0 ? {} : { metadata }),

@@ -2,7 +2,7 @@ import type { TaskTarget } from "../webhooks/TaskTarget.ts"
 import { ValidationFailed, WireError } from "../wire/WireError.ts"
 import { field, type Json, objectOf, textOf } from "./Parts.ts"
 
-/** A configuration as its caller gave it. */
+/** A push notification configuration, as the caller gave it. */
 export interface PushConfig {
   /** Unique within the task. */
   readonly name: string
@@ -22,7 +22,7 @@ export class TooManyPushConfigsOfAgent extends WireError<TooManyPushConfigsOfAge
 }) {}
 
 const MAX_URL = 2_048
-/** What may stand in a header: visible ASCII and single blanks within. */
+/** The values that a header may have: visible ASCII, with spaces only in between. */
 const HEADER = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/
 const SCHEME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/
 const NAME = /^[A-Za-z0-9._~-]{1,128}$/
@@ -35,12 +35,12 @@ const headerOf = (object: Json, name: string, at: string, max: number): string |
   return text
 }
 
-/** Reads a TaskPushNotificationConfig of this task, or of a new one; `fallback` is its id if it has none. Throws ValidationFailed. */
+/** Reads a TaskPushNotificationConfig. `taskId` is undefined for a new task. `fallback` replaces a missing id. Throws ValidationFailed. */
 export const pushConfigOf = (given: Json, taskId: string | undefined, fallback: string): PushConfig => {
   const url = textOf(given, "url")
   if (url === undefined || url.length > MAX_URL) throw ValidationFailed.field("url", `is required, with at most ${MAX_URL} characters`)
   const named = textOf(given, "taskId")
-  if (named !== undefined && named !== taskId) throw ValidationFailed.field("taskId", "must be that of the task, or absent")
+  if (named !== undefined && named !== taskId) throw ValidationFailed.field("taskId", "must be the id of the task, or absent")
   const name = textOf(given, "id") ?? fallback
   if (!NAME.test(name)) throw ValidationFailed.field("id", "must be 1 to 128 of the letters, digits and . _ ~ -")
   const token = headerOf(given, "token", "token", 1_024)
@@ -60,7 +60,7 @@ export const pushConfigOf = (given: Json, taskId: string | undefined, fallback: 
   }
 }
 
-/** A configuration as the protocol has it. */
+/** A configuration in the protocol's form. */
 export const shownPushConfig = (taskId: string, { name, target: { authentication, token, url } }: PushConfig): object => ({
   id: name,
   taskId,

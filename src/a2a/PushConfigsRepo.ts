@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
 
-/** A configuration, less what its webhook has. */
+/** A configuration without its URL and credentials, which its webhook holds. */
 export interface StoredPushConfig {
   readonly webhookId: string
   readonly name: string
@@ -14,25 +14,25 @@ const ADD = `INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at
 
 const COUNTED = `SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE counts_for = $1`
 
-/** Locks the rows in one order, so that two statements with some of the same rows do not wait for each other. */
+/** Locks the rows in the order of their ids, so that two statements that share rows cannot deadlock. */
 const LOCKED = `ARRAY(SELECT webhook_id FROM a2a_push_configs WHERE webhook_id = ANY ($1::text[]) ORDER BY webhook_id FOR UPDATE)`
 
 const UNCOUNT = `UPDATE a2a_push_configs SET counts_for = NULL WHERE webhook_id = ANY (${LOCKED})`
 
 const REMOVE = `DELETE FROM a2a_push_configs WHERE webhook_id = ANY (${LOCKED})`
 
-/** Tasks that have not ended and that have configurations, by id. */
+/** The tasks that have configurations and have not ended, in the order of their ids. */
 const WATCHED = `
 SELECT DISTINCT task_id FROM a2a_push_configs WHERE ended_at IS NULL AND task_id > $1 ORDER BY task_id LIMIT $2`
 
 const SLICE = `
 SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE webhook_id > $1 ORDER BY webhook_id LIMIT $2`
 
-/** All SQL on push notification configurations, but that a task's change is written with what it makes of them (TasksRepo.ts). */
+/** All SQL on push notification configurations, except for the statement in TasksRepo.ts that stores a task's change and ends them. */
 export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
-  /** Oldest first. */
+  /** The configurations of these tasks, oldest first. */
   readonly of: (taskIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<StoredPushConfig>, SqlError.SqlError>
-  /** A new configuration, which counts for the agent's limit. */
+  /** Adds a configuration, which counts for the agent's limit. */
   readonly add: (webhookId: string, taskId: string, name: string, at: number, agentId: string) => Effect.Effect<void, SqlError.SqlError>
   /** The configurations that count for an agent's limit, and whether the task of each has ended. */
   readonly counted: (
@@ -43,7 +43,7 @@ export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
   readonly remove: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
   /** A slice of the ids of the tasks that have not ended and have configurations. */
   readonly watched: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** A slice of all configurations by webhook, and whether the task has ended. */
+  /** A slice of all configurations in the order of their webhooks' ids, and whether the task of each has ended. */
   readonly slice: (
     above: string,
     limit: number

@@ -1,4 +1,4 @@
-/** The states of a task, as the protocol names them without their prefix (wire.md N). */
+/** The states of a task, with the protocol's names without their prefix (wire.md N). */
 export const TASK_STATES = [
   "SUBMITTED",
   "WORKING",
@@ -16,55 +16,58 @@ const FINAL: ReadonlySet<TaskState> = new Set(["COMPLETED", "FAILED", "REJECTED"
 
 export const isFinal = (state: TaskState): boolean => FINAL.has(state)
 
-/** Waits for its caller. */
+/** Whether a task in this state waits for its caller. */
 export const isInterrupted = (state: TaskState): boolean => state === "INPUT_REQUIRED" || state === "AUTH_REQUIRED"
 
 /** One change of a task. */
 export interface Change {
   readonly state: TaskState
-  /** Milliseconds; never before the change before it. */
+  /** In milliseconds, never earlier than the previous change. */
   readonly at: number
-  /** The message that made it; both null: a delivery or a cancellation did. */
+  /** The message that caused the change. `seq` and `messageId` are null if a delivery or a cancellation caused it. */
   readonly seq: number | null
   readonly messageId: string | null
 }
 
-/** A task as derived so far. */
+/** A task, derived from the messages that have been taken into account so far. */
 export interface Task {
   /** The id of its first message. */
   readonly id: string
   readonly conversationId: string
-  /** Of its first message. */
+  /** The seq of its first message. */
   readonly seq: number
   readonly callerId: string
   readonly recipientId: string
   readonly state: TaskState
   readonly updatedAt: number
-  /** How many changes there have been, its creation included. */
+  /** How many changes there have been, including the creation. */
   readonly changes: number
-  /** The last of them, oldest first, with the first one always before them. */
+  /** The first change, followed by up to LOG of the newest changes, oldest first. */
   readonly log: ReadonlyArray<Change>
 }
 
-/** What a message says about tasks, in its metadata. */
+/** The part of a message's metadata that is about tasks. */
 export interface Mark {
   readonly taskId?: string
   readonly state?: TaskState
   readonly replyTo?: string
 }
 
-/** A committed message, as far as tasks are about it. */
+/** The fields of a committed message that matter for tasks. */
 export interface Posted {
   readonly id: string
   readonly seq: number
   readonly senderId: string
-  /** The other side. */
+  /** The other agent of the conversation. */
   readonly recipientId: string
   readonly at: number
   readonly mark: Mark
 }
 
-/** A state that the called agent gives with a message, as agents write it: with the protocol's prefix or without, in any case, with `-` for `_`. */
+/**
+ * The state that the called agent gives with a message; undefined if it is no state that an agent may give. Agents may write it with or
+ * without the protocol's prefix, in upper or lower case, and with `-` in place of `_`.
+ */
 export const saidState = (text: unknown): TaskState | undefined => {
   if (typeof text !== "string") return undefined
   const state = text.toUpperCase().replaceAll("-", "_").replace(/^TASK_STATE_/, "").replace(/^CANCELLED$/, "CANCELED")
@@ -72,7 +75,7 @@ export const saidState = (text: unknown): TaskState | undefined => {
   return known === "SUBMITTED" ? undefined : known
 }
 
-/** What a message's metadata, a JSON text, says about tasks. */
+/** Reads the part about tasks from a message's metadata, a JSON text. */
 export const markOf = (metadata: string): Mark => {
   if (!metadata.includes("\"a2a\"") && !metadata.includes("\"reply_to\"")) return {}
   const { a2a, reply_to } = JSON.parse(metadata) as { readonly a2a?: unknown; readonly reply_to?: unknown }
@@ -85,7 +88,7 @@ export const markOf = (metadata: string): Mark => {
   }
 }
 
-/** How many changes the log keeps besides the first. */
+/** The log keeps up to this many changes besides the first. */
 export const LOG = 200
 
 const changed = (task: Task, state: TaskState, at: number, by: { readonly id: string; readonly seq: number } | null): Task => {
@@ -100,7 +103,7 @@ const changed = (task: Task, state: TaskState, at: number, by: { readonly id: st
   }
 }
 
-/** The task as it was after its nth change; one that the log has no more is shown as it is. */
+/** The task as it was after this many changes. Returns the task as it is now if the log no longer holds that change. */
 export const asOf = (task: Task, changes: number): Task => {
   const behind = task.changes - changes
   const log = task.log.slice(0, Math.max(task.log.length - behind, 0))
@@ -122,9 +125,9 @@ const opened = (conversationId: string, message: Posted): Task => ({
 })
 
 /**
- * What the next message of a conversation does to its tasks, given those that are open, oldest first: the task that it
- * makes or changes, or undefined. A message makes a task if it names itself, which only this server can have written; a
- * task that has ended never changes again.
+ * Decides which task the next message of a conversation creates or changes; undefined if it changes none. `open` holds the open tasks,
+ * oldest first. A message creates a task if its metadata names the message's own id as the task. Only this server can write that. A task
+ * that has ended never changes again.
  */
 export const decideMessage = (conversationId: string, open: ReadonlyArray<Task>, message: Posted): Task | undefined => {
   const { replyTo, state, taskId } = message.mark
@@ -139,15 +142,15 @@ export const decideMessage = (conversationId: string, open: ReadonlyArray<Task>,
   return answers === undefined ? undefined : changed(answers, state ?? "COMPLETED", message.at, message)
 }
 
-/** The seq of the caller's newest message of a task that is only submitted yet: once it is delivered, the agent works. */
+/** The seq of the caller's newest message of a task that is still SUBMITTED. The delivery of this message makes the task WORKING. */
 export const waitsFor = (task: Task): number | undefined =>
   task.state === "SUBMITTED" ? task.log.at(-1)?.seq ?? undefined : undefined
 
-/** The caller's newest message was delivered; undefined: that changes nothing. */
+/** The task after the delivery of the caller's newest message; undefined if the delivery changes nothing. */
 export const decideDelivered = (task: Task, at: number): Task | undefined =>
   task.state === "SUBMITTED" ? changed(task, "WORKING", at, null) : undefined
 
-/** The caller cancels; undefined: it has ended already. */
+/** The task after its caller has cancelled it; undefined if it had ended before. */
 export const decideCancel = (task: Task, at: number): Task | undefined =>
   isFinal(task.state) ? undefined : changed(task, "CANCELED", at, null)
 

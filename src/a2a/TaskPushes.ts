@@ -17,7 +17,7 @@ import { type Side, Tasks } from "./Tasks.ts"
 import { TasksRepo } from "./TasksRepo.ts"
 import { makeTaskView } from "./TaskView.ts"
 
-/** How often tasks with configurations are compared with their conversations. */
+/** The interval at which tasks with configurations are compared with their conversations. */
 const LOOK = "1 second"
 const SLICE = 500
 const RETIRED = 200
@@ -25,45 +25,44 @@ const TRIES = 20
 const REMEMBERED = 50_000
 const AT_ONCE = 4
 
-/** Somebody else has written first: read and decide again. */
+/** Another writer has changed the conversation's version first. The caller must read and decide again. */
 class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
 
-/** What the outbox keeps of a change (TasksRepo.ts). */
+/** The subject of an outbox row for a change of a task (TasksRepo.ts). */
 interface Subject {
   readonly task: string
   readonly change: number
 }
 
 /**
- * Push notification configurations of tasks, and what is posted for them (wire.md N, Push). Nothing is done when a message
- * is sent: a job compares the tasks that have configurations with their conversations, in one query for many, and takes what
- * is new into account as a caller's question would. The statement that stores a task's change writes it to the webhooks'
- * outbox, from where it is posted like any other event.
+ * Push notification configurations of tasks, and the posts for them (wire.md N, Push). Sending a message does no work for them. A job
+ * compares the tasks that have configurations with their conversations, many in one query, and updates the tasks as a call of GetTask
+ * would. The statement that stores a task's change also writes it to the webhooks' outbox, from where it is posted like any other event.
  */
 export class TaskPushes extends Context.Service<TaskPushes, {
   /**
-   * Creates a configuration, or changes the one of this name, and returns the task as it was then: nothing is stored if it
-   * has ended. Undefined: there is no such task.
+   * Creates a configuration, or changes the one of this name, and returns the task as it was then. Stores nothing if the task has ended.
+   * Returns undefined if there is no such task.
    */
   readonly put: (
     side: Side,
     taskId: string,
     config: PushConfig
   ) => Effect.Effect<Task | undefined, TooManyPushConfigs | TooManyPushConfigsOfAgent | Unauthorized | Unavailable>
-  /** Refuses a configuration above the limit of the caller or of this task. `undefined` if the task is a new one. */
+  /** Refuses a configuration beyond the limit of the caller or of this task. `taskId` is undefined for a new task. */
   readonly checkRoom: (
     callerId: string,
     taskId: string | undefined,
     name: string
   ) => Effect.Effect<void, TooManyPushConfigs | TooManyPushConfigsOfAgent | Unavailable>
-  /** Those of a task, oldest first; whose task it is has been checked. */
+  /** The configurations of a task, oldest first. The caller of this method has to check whose task it is. */
   readonly list: (taskId: string) => Effect.Effect<ReadonlyArray<PushConfig>, Unavailable>
   readonly remove: (taskId: string, name: string) => Effect.Effect<void, Unavailable>
-  /** Takes what happened to some of the tasks with configurations into account. */
+  /** Updates a slice of the tasks with configurations from their conversations and deliveries. */
   readonly look: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
   /**
-   * Removes configurations of tasks that ended, once nothing of theirs waits or is kept as posted or dead, and those whose
-   * webhook is gone, as with its agent.
+   * Goes through a slice of all configurations. Removes those of ended tasks whose webhook has no deliveries left, neither waiting nor
+   * posted nor dead, and those whose webhook no longer exists, for example because its agent was deleted.
    */
   readonly retire: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
 }>()("parley/a2a/TaskPushes") {
@@ -81,7 +80,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       const webhooks = yield* Webhooks
       const view = makeTaskView(tasks, yield* Attachments)
 
-      /** With their webhooks; those whose webhook is gone are left out. */
+      /** The configurations of a task with their webhooks, without those whose webhook no longer exists. */
       const configsOf = Effect.fnUntraced(function*(taskId: string) {
         const stored = yield* unavailableOnSqlError(repo.of([taskId]))
         const hooks = stored.length === 0 ? [] : yield* webhooks.forTasks(stored.map(({ webhookId }) => webhookId))
@@ -92,7 +91,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         })
       })
 
-      /** The configuration of this name; undefined: there is none, but room for it. */
+      /** The configuration of this name; undefined if there is none and the task may have one more. Otherwise fails. */
       const roomFor = Effect.fnUntraced(function*(taskId: string, name: string) {
         const configs = yield* configsOf(taskId)
         const same = configs.find((one) => one.name === name)
@@ -100,8 +99,8 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       })
 
       /**
-       * Refuses a configuration above the agent's limit. Returns the configurations that count and can post nothing any more. Reads them
-       * only if the agent is at its limit.
+       * Refuses a configuration beyond the agent's limit. If the agent is at its limit, looks for configurations that still count for the
+       * limit but can post nothing any more, and returns their webhooks' ids.
        */
       const roomOfAgent = Effect.fnUntraced(function*(agentId: string) {
         const most = limits.of("LIMITS_PUSH_CONFIGS_PER_AGENT", config.LIMITS_PUSH_CONFIGS_PER_AGENT, agentId)
@@ -115,9 +114,9 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       })
 
       /**
-       * Fenced by the conversation's version, so that the task's limit is exact, and so that every change after the task that is
-       * returned is posted, because a fiber that stores a change has read the configuration. The lock of the caller's row makes the
-       * caller's limit exact: a separate statement after the lock reads the configurations that count.
+       * Raises the conversation's version, so that everybody who read the version before must decide again. This makes the task's limit
+       * exact. Every change after the returned task is posted, because the statement that stores the change sees the configuration.
+       * The caller's limit is exact too, because a separate statement reads the configurations that count after the caller's row is locked.
        */
       const putOnce = Effect.fnUntraced(function*(side: Side, taskId: string, { name, target }: PushConfig) {
         const found = yield* tasks.standing(side, taskId)
@@ -128,7 +127,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         const store = Effect.gen(function*() {
           if (!(yield* tasksRepo.hold(side.conversationId, version))) return yield* new Overtaken()
           if (same !== undefined) return yield* webhooks.changeForTask(same.webhookId, target)
-          // Before any row of the caller's configurations is locked: another creation holds the caller's row when it locks such rows.
+          // The caller's row is locked before any row of the caller's configurations. All creations lock in this order.
           yield* webhooks.holdOwner(side.callerId)
           const left = (yield* repo.of([taskId])).filter((one) => one.name === name)
           yield* repo.remove(left.map(({ webhookId }) => webhookId))
@@ -146,16 +145,16 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         if (task === undefined) return undefined
         const known = yield* agents.byIds([task.callerId, task.recipientId])
         const isThere = (agentId: string) => (known.get(agentId)?.deletedAt ?? null) === null
-        // A task with an agent that is gone is unknown to its caller.
+        // After one of its agents was deleted, a task no longer exists for its caller.
         if (!isThere(task.callerId) || !isThere(task.recipientId)) return undefined
         return JSON.stringify({ task: yield* view.task(asOf(task, change), { historyLength: 0, artifacts: true }) })
       })
       ;(yield* TaskPosts).renderWith(render)
 
-      // In memory: a job that moves to another process starts over.
+      // These are kept in memory. A job that moves to another node starts over.
       let above = ""
       let aboveRetired = ""
-      /** The newest message that each conversation was compared with. */
+      /** The newest message, as a seq, up to which each conversation was compared. */
       const seen = new Map<string, number>()
 
       return TaskPushes.of({
@@ -189,7 +188,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
             recipientId: task.recipientId,
             seq: waitsFor(task) ?? null
           })))
-          // A task for each conversation with new messages, and each task that was delivered.
+          // Holds one task for each conversation with new messages, and every task whose newest message was delivered.
           const moved = new Map<string, { readonly task: Task; readonly lastSeq: number }>()
           for (const [i, task] of watched.entries()) {
             const { deliveredAt, lastSeq } = progress[i]!
@@ -225,6 +224,6 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     })
   )
 
-  /** Looks as long as the server runs, on one node. Not in Jobs.ts: too often for tests that move their clock far. */
+  /** Runs `look` on one node while the server runs. Jobs.ts leaves it out: tests that move their clock far would run it too often. */
   static readonly layerRunning = job({ name: "a2a_pushes", every: LOOK, batch: Effect.flatMap(TaskPushes, ({ look }) => look) })
 }

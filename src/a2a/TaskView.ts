@@ -6,9 +6,9 @@ import { contentOf, extrasOf, type FilePart, partsOf } from "./Parts.ts"
 import { type Change, type Task, type TaskState } from "./Task.ts"
 import type { Tasks } from "./Tasks.ts"
 
-/** How much of a task is shown. */
+/** The amount of detail with which a task is shown. */
 export interface Shown {
-  /** The newest messages of its history; undefined: as many as are kept. */
+  /** How many of the newest messages of its history are shown; undefined for all that are kept. */
   readonly historyLength: number | undefined
   readonly artifacts: boolean
 }
@@ -17,14 +17,14 @@ export const everything: Shown = { historyLength: undefined, artifacts: true }
 
 const named = (state: TaskState): string => `TASK_STATE_${state}`
 
-/** The change that ended the task with an answer. */
+/** The change that completed the task; undefined if it is not completed. */
 const answerOf = (task: Task): Change | undefined => task.state === "COMPLETED" ? task.log.at(-1) : undefined
 
-/** The message that came with a state, where it is not the answer and not the caller's own. */
+/** The seq of the called agent's message that set a state; null for the answer, which is an artifact, and for the caller's messages. */
 const saidWith = (change: Change): number | null =>
   change.state === "SUBMITTED" || change.state === "COMPLETED" ? null : change.seq
 
-/** Renders tasks as the protocol has them (wire.md N, Task), for their caller. */
+/** Renders tasks in the protocol's form (wire.md N, Task), for their caller. */
 export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["Service"]) => {
   const fileOf = (callerId: string, message: StoredMessage): Effect.Effect<FilePart | undefined> => {
     const id = contentOf(message).attachment_id
@@ -102,7 +102,7 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
 
   const task = (one: Task, shown: Shown) => Effect.map(many([one], shown), ([rendered]) => rendered!)
 
-  /** The events of a stream for the changes of a task after the first `after` of them. */
+  /** The events of a stream for the changes of a task after its first `after` changes. */
   const events = Effect.fnUntraced(function*(task: Task, after: number) {
     const changes = task.log.slice(-Math.min(task.changes - after, task.log.length))
     const loaded = yield* load(task.conversationId, task.callerId, changes.flatMap((change) => change.seq ?? []))

@@ -3,20 +3,20 @@ import { Agents } from "../agents/Agents.ts"
 import { ConversationFeed } from "../conversations/ConversationFeed.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { Waiters } from "../realtime/Waiters.ts"
 import { RateLimited } from "../wire/WireError.ts"
 import { type Task, waitsFor } from "./Task.ts"
 import { TasksRepo } from "./TasksRepo.ts"
 
-/** How often the conversations of all watched tasks of this node are compared with storage, in one query. */
+/** The interval at which this node compares the conversations of all its watched tasks with storage. */
 const TICK = "200 millis"
-/** How many of these pass between two checks of the callers' keys. */
+/** Ticks between two checks of the callers' keys. */
 const KEYS_EVERY = 5
-/** Over how many of these a server that stops spreads the ends of its watches. */
+/** Ticks over which a server that stops spreads the ends of its watches. */
 const SPREAD = 10
 
-/** Why a watch ended: the node stops, or the caller's key is not good any more. */
+/** Why a watch ended: `moved` if the node stops, `dead` if the caller's key is no longer valid or its account is suspended. */
 export type Ended = "moved" | "dead"
 
 /** Watches one task for its caller. */
@@ -28,7 +28,7 @@ export class TaskWatch {
   ended: Ended | undefined
   /** The state of the conversation when it was last compared. */
   seen = ""
-  /** Comparisons until it ends, once the node stops. */
+  /** Ticks until the watch ends; set once the node stops. */
   leavesIn: number | undefined
 
   constructor(agentId: string, keyHash: string, task: Task) {
@@ -47,12 +47,12 @@ export class TaskWatch {
 }
 
 /**
- * Tells callers that wait for a task, or hold a stream, when to read it again. Nothing is pushed to them: while there are
- * watches, one query for all of them looks five times a second, so that no event can be lost and nothing is kept for a
- * caller that is gone. A watch is no socket: it has no part in presence.
+ * Wakes callers that wait for a task, or hold a stream of it, when they have to read it again. While there are watches, the node polls
+ * storage five times a second for all of them together, so that no change is missed. Nothing is kept for a caller that has disconnected.
+ * A watch does not count as a socket for presence.
  */
 export class TaskWatches extends Context.Service<TaskWatches, {
-  /** Watches until the scope closes; refused once the caller has as many here as it may have sockets. */
+  /** Watches a task until the scope closes. Refused if the caller already has as many watches on this node as it may have sockets. */
   readonly open: (agentId: string, key: string, task: Task) => Effect.Effect<TaskWatch, RateLimited, Scope.Scope>
 }>()("parley/a2a/TaskWatches") {
   static readonly layer = Layer.effect(
@@ -63,7 +63,7 @@ export class TaskWatches extends Context.Service<TaskWatches, {
       const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
       const repo = yield* TasksRepo
       const waiters = yield* Waiters
-      const failures = new Seldom()
+      const failures = new LogThrottle()
       const watches = new Set<TaskWatch>()
       const counts = new Map<string, number>()
       const some = Latch.makeUnsafe(false)
@@ -125,7 +125,7 @@ export class TaskWatches extends Context.Service<TaskWatches, {
               const held = counts.get(agentId) ?? 0
               if (held >= limit) {
                 return Effect.fail(new RateLimited({
-                  message: `You wait for ${limit} tasks at once on this node, which is all you may: end a stream first.`,
+                  message: `You already wait for ${limit} tasks on this node, the most that an agent may: end a stream first.`,
                   details: { limit, window: "at once", retry_after_ms: 1_000 }
                 }))
               }

@@ -13,67 +13,71 @@ import { PushConfigsRepo } from "./PushConfigsRepo.ts"
 import { decideCancel, decideDelivered, decideMessage, markOf, type Posted, type Task, waitsFor, withTask } from "./Task.ts"
 import { type Changed, type Head, type TaskFilter, TasksRepo } from "./TasksRepo.ts"
 
-/** What the client_msg_id of every message begins with that came in by A2A. */
+/** The prefix of the client_msg_id of every message that was sent over A2A. */
 export const KEY_PREFIX = "a2a:"
 
-/** Whose task it is: the caller, the called agent, and their conversation. */
+/** The caller of a task, the called agent, and their conversation. */
 export interface Side {
   readonly callerId: string
   readonly recipientId: string
   readonly conversationId: string
 }
 
-/** Messages that are taken into account at once. */
+/** Up to this many messages are taken into account at once. */
 const PAGE = 200
-/** So many messages without any effect on tasks are not read twice. */
+/** After this many messages without an effect on tasks, the progress is stored, so that they are not read again. */
 const WORTH_A_WRITE = 100
 const TRIES = 20
 const SLICE = 200
 const REMEMBERED = 50_000
-/** How long a node remembers that a conversation is followed: much shorter than an idle one is kept. */
+/** How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the memory is never wrong. */
 const FOLLOWED_MS = 600_000
+/** How long a conversation is followed without a task. */
 const IDLE_MS = 86_400_000
 
-/** Somebody else has written first: read and decide again. */
+/** Another writer has changed the conversation or its version first. The caller must read and decide again. */
 class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
 
 /**
- * The tasks of A2A callers (wire.md N). A task is what its conversation's messages say, in their order: nothing is written
- * when a message is sent. Whoever asks takes the messages into account that came since, and stores the result, which is a
- * cache of them; of two who do so at once one is refused by the version, and reads again. A cancellation is no message: it
- * is decided on the locked conversation, after its newest message and before the next one, so that every node sees the same
- * outcome. When the caller's newest message of a task was delivered is taken from its envelope.
+ * The tasks of A2A callers (wire.md N). A task is derived from the messages of its conversation, in their order. Sending a message writes
+ * nothing about tasks. A read of a task takes the newer messages into account and stores the result, which is a cache. If two reads store
+ * at once, the version refuses one of them, and that one reads again. A cancellation is not a message. It is decided on the locked
+ * conversation, between its newest message and the next one, so that every node sees the same outcome. The time at which the caller's
+ * newest message of a task was delivered comes from the message's envelope.
  */
 export class Tasks extends Context.Service<Tasks, {
-  /** To be called before the first task of a conversation is sent: messages from now on are taken into account. */
+  /** Follows a conversation: messages from now on are taken into account. To be called before each message that begins a task. */
   readonly begin: (conversationId: string) => Effect.Effect<void, Unavailable>
-  /** Undefined: there is no such task of this caller with this agent. */
+  /** A task as it is now; undefined if this caller has no such task with this agent. */
   readonly find: (side: Side, id: string) => Effect.Effect<Task | undefined, Unavailable>
-  /** The same, and the version that must be held for nothing to have changed since. */
+  /** Does what `find` does and also returns the conversation's version. The task has not changed while that version is current. */
   readonly standing: (
     side: Side,
     id: string
   ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, Unavailable>
-  /** The tasks of one caller with one agent as they are, the one updated last first, and how many match in all. */
+  /** The tasks of one caller with one agent as they are now, the last updated first, and how many tasks match in all. */
   readonly list: (
     side: Side,
     filter: Pick<TaskFilter, "state" | "since">,
     after: { readonly at: number; readonly id: string } | null,
     limit: number
   ) => Effect.Effect<{ readonly tasks: ReadonlyArray<Task>; readonly total: number }, Unavailable>
-  /** `Ended`: it had ended before, and stays as it is. */
+  /** Cancels a task. The outcome is `Ended` if the task had ended before. Returns undefined if there is no such task. */
   readonly cancel: (
     side: Side,
     id: string
   ) => Effect.Effect<{ readonly _tag: "Canceled" | "Ended"; readonly task: Task } | undefined, Unavailable>
-  /** The messages of tasks of one conversation that still exist, by seq. */
+  /** Messages of one conversation, by seq, without those that no longer exist. */
   readonly messages: (
     conversationId: string,
     seqs: ReadonlyArray<number>
   ) => Effect.Effect<ReadonlyMap<number, StoredMessage>, Unavailable>
-  /** Removes some of the tasks whose first message or one of whose agents is gone. */
+  /** Goes through a slice of the tasks. Removes those whose first message, or one of whose agents, no longer exists. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
-  /** Forgets some of the conversations in which no task was made, such as by a first send that was refused. */
+  /**
+   * Goes through a slice of the conversations that are followed. Stops following those that have had no task for IDLE_MS, for example
+   * because the first send was refused.
+   */
   readonly forget: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/a2a/Tasks") {
   static readonly layer = Layer.effect(
@@ -89,10 +93,10 @@ export class Tasks extends Context.Service<Tasks, {
       const webhooks = yield* Webhooks
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
-      /** Until when conversations are followed for sure. */
+      /** The monotonic time until which each conversation is certainly followed, so that `begin` need not write. */
       const begun = new Map<string, number>()
 
-      /** The messages after those taken into account; those that cannot have an effect are passed over. */
+      /** The messages that follow those taken into account. While no task is open, skips to the next message that can begin a task. */
       const news = Effect.fnUntraced(function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
         if (open) return { from: through, rows: yield* feed.following(conversationId, through, PAGE) }
         const next = yield* feed.nextWithKey(conversationId, through, KEY_PREFIX)
@@ -110,8 +114,8 @@ export class Tasks extends Context.Service<Tasks, {
       })
 
       /**
-       * The open tasks that these messages may be about, oldest first: those that they name, and of each side as many as its
-       * messages could end. However many are open, the others need not be read.
+       * The open tasks that these messages may change, oldest first: the tasks that they name, and for each sender its oldest open tasks,
+       * as many as it has sent messages that name none. The other open tasks are not read, however many there are.
        */
       const openFor = Effect.fnUntraced(function*(conversationId: string, messages: ReadonlyArray<Posted>) {
         const marks = messages.map(({ mark }) => mark)
@@ -140,7 +144,7 @@ export class Tasks extends Context.Service<Tasks, {
         return hooks === undefined ? undefined : { through, version: version + 1 }
       })
 
-      /** Takes all committed messages into account. Undefined: no task was ever made in the conversation. */
+      /** Takes all committed messages into account. Returns undefined if the conversation is not followed. */
       const advance = Effect.fnUntraced(function*({ callerId, conversationId, recipientId }: Side) {
         for (let tries = 0; tries < TRIES;) {
           const head = yield* repo.head(conversationId)
@@ -166,7 +170,7 @@ export class Tasks extends Context.Service<Tasks, {
         return yield* new Unavailable()
       })
 
-      /** A task that nothing has happened to since it was stored. */
+      /** A stored task, if no message and no delivery has to be taken into account since; otherwise undefined. */
       const unchanged = Effect.fnUntraced(function*({ callerId, conversationId }: Side, id: string) {
         const head = yield* repo.head(conversationId)
         const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
@@ -243,7 +247,7 @@ export class Tasks extends Context.Service<Tasks, {
         return { _tag: "Canceled" as const, task: canceled }
       })
 
-      // In memory: a job that moves to another process starts over.
+      // These are kept in memory. A job that moves to another node starts over.
       let above = ""
       let aboveFollowed = ""
 
@@ -304,7 +308,7 @@ export class Tasks extends Context.Service<Tasks, {
           const rows = yield* repo.followed(aboveFollowed, since, SLICE)
           const gone: Array<string> = []
           for (const { conversation_id, idle, through_seq } of rows) {
-            // A task that nobody has asked for yet is not in the tasks.
+            // A task that has not been read yet has no row in `a2a_tasks`. Its first message shows that it exists.
             if (idle && (yield* feed.nextWithKey(conversation_id, through_seq, KEY_PREFIX)).seq === null) gone.push(conversation_id)
           }
           if (gone.length > 0) yield* repo.forget(gone, since)

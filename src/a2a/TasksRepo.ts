@@ -4,25 +4,25 @@ import { Database } from "../database/Sql.ts"
 import { intoOutboxOf, TASK_EVENT } from "../messages/Outbox.ts"
 import { type Change, isFinal, LOG, type Task, type TaskState } from "./Task.ts"
 
-/** How far a conversation's messages have been taken into account. */
+/** The seq through which a conversation's messages have been taken into account, and the version that each write raises. */
 export interface Head {
   readonly through: number
   readonly version: number
 }
 
-/** Which open tasks of a conversation some messages may be about. */
+/** The open tasks of a conversation that some messages may change. */
 export interface Wanted {
   /** Ids of tasks. */
   readonly ids: ReadonlyArray<string>
-  /** Of these agents so many that were called first. */
+  /** The oldest open tasks of these called agents, up to `limit` of each. */
   readonly oldest: ReadonlyArray<{ readonly recipientId: string; readonly limit: number }>
 }
 
-/** An open task whose caller's newest message may be delivered by now. */
+/** An open task whose state is still SUBMITTED, although its caller's newest message may be delivered by now. */
 export interface Undelivered {
   readonly id: string
   readonly seq: number
-  /** Of that message. */
+  /** The seq of the caller's newest message. */
   readonly newest: number
 }
 
@@ -30,7 +30,7 @@ export interface TaskFilter {
   readonly conversationId: string
   readonly callerId: string
   readonly state: TaskState | null
-  /** Updated then or later, in milliseconds. */
+  /** Matches tasks updated at this time or later, in milliseconds. */
   readonly since: number | null
 }
 
@@ -50,7 +50,7 @@ const HEAD = `
 SELECT through_seq, version, (SELECT true FROM a2a_tasks WHERE conversation_id = $1 AND open LIMIT 1) IS TRUE AS open
 FROM a2a_conversations WHERE conversation_id = $1`
 
-/** As many as are asked for, however many there are. */
+/** Reads only the wanted tasks by their indexes. Its cost does not grow with the number of open tasks. */
 const OPEN = `
 SELECT t.* FROM unnest($2::text[]) AS w(id)
 JOIN LATERAL (SELECT * FROM a2a_tasks WHERE id = w.id AND conversation_id = $1 AND open OFFSET 0) t ON true
@@ -76,7 +76,7 @@ const BEGIN = `
 INSERT INTO a2a_conversations (conversation_id, through_seq, begun_at) VALUES ($1, $2, $3)
 ON CONFLICT (conversation_id) DO UPDATE SET begun_at = excluded.begun_at`
 
-/** Reads a slice of all, so that its cost is bounded however few of them are to be removed. */
+/** Reads a slice of all conversations and not only idle ones, so that the cost has a bound even if few of them are idle. */
 const FOLLOWED = `
 SELECT c.conversation_id, c.through_seq, c.begun_at <= $2
   AND (SELECT true FROM a2a_tasks WHERE conversation_id = c.conversation_id LIMIT 1) IS NULL AS idle
@@ -88,8 +88,8 @@ WHERE conversation_id = ANY ($1::text[]) AND begun_at <= $2
   AND (SELECT true FROM a2a_tasks t WHERE t.conversation_id = a2a_conversations.conversation_id LIMIT 1) IS NULL`
 
 /**
- * Writes nothing unless the version is still the one that was read. Each change is in the outbox of the task's push
- * configurations as soon as it is in the task: the version lets every change be written once.
+ * Writes nothing unless the version is still the one that was read. So each change is written once, to the task and at the same time to
+ * the outbox of the task's push configurations.
  */
 const ADVANCE = `
 WITH moved AS (
@@ -124,7 +124,7 @@ WITH moved AS (
 )
 SELECT ARRAY(SELECT DISTINCT webhook_id FROM posted) AS webhooks FROM moved`
 
-/** Lets whoever has read the version decide again. */
+/** Raises the version, so that a writer that has read the old version must decide again. */
 const HOLD = `
 UPDATE a2a_conversations SET version = version + 1 WHERE conversation_id = $1 AND version = $2 RETURNING version`
 
@@ -160,7 +160,7 @@ const toTask = (row: TaskColumns): Task => ({
   log: JSON.parse(row.log) as ReadonlyArray<Change>
 })
 
-/** A task that has changed, and how many changes it had before. */
+/** A task that has changed, and its number of changes before. */
 export interface Changed {
   readonly task: Task
   readonly before: number
@@ -181,22 +181,22 @@ const encode = ({ before, task: { callerId, changes, id, log, recipientId, seq, 
 
 /** All SQL on tasks. */
 export class TasksRepo extends Context.Service<TasksRepo, {
-  /** Undefined: no task was ever made in this conversation. `open`: whether it has an open one. */
+  /** Returns undefined if the conversation is not followed. `open` is true if it has an open task. */
   readonly head: (conversationId: string) => Effect.Effect<Head & { readonly open: boolean } | undefined, SqlError.SqlError>
-  /** Open tasks of a conversation, oldest first. */
+  /** The wanted open tasks of a conversation, oldest first. */
   readonly open: (conversationId: string, wanted: Wanted) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
-  /** Those that have one of these messages. Looks at all open ones of the conversation. */
+  /** The open tasks whose log has one of these messages. Reads all open tasks of the conversation. */
   readonly openWith: (conversationId: string, messageIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
-  /** A slice of the tasks of a called agent in a conversation that wait to be delivered, by seq. */
+  /** A slice of the SUBMITTED tasks of a called agent in a conversation, in the order of their seqs. */
   readonly undelivered: (
     conversationId: string,
     recipientId: string,
     above: number,
     limit: number
   ) => Effect.Effect<ReadonlyArray<Undelivered>, SqlError.SqlError>
-  /** Begins to follow a conversation after this seq, unless it is followed already; it is not forgotten soon. */
+  /** Follows a conversation after this seq, unless it is followed already. Resets the time after which an idle one can be forgotten. */
   readonly begin: (conversationId: string, after: number, at: number) => Effect.Effect<void, SqlError.SqlError>
-  /** A slice of the conversations that are followed; `idle`: without a task, and nobody was about to make one since then. */
+  /** A slice of the conversations that are followed. `idle` is true if one has no task and `begin` was not called after `since`. */
   readonly followed: (
     above: string,
     since: number,
@@ -205,11 +205,11 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     ReadonlyArray<{ readonly conversation_id: string; readonly through_seq: number; readonly idle: boolean }>,
     SqlError.SqlError
   >
-  /** Follows these no more, if they are still idle. */
+  /** Stops following these conversations, except those that are no longer idle. */
   readonly forget: (conversationIds: ReadonlyArray<string>, since: number) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Stores how far the messages have been taken into account, and the tasks that changed, with what is to be posted about
-   * them: the webhooks that have something to do. Undefined: somebody else was first, and nothing is stored.
+   * Stores the seq through which messages have been taken into account, the tasks that changed, and the outbox rows for their push
+   * configurations. Returns the webhooks that have something to post. If the version has changed, stores nothing and returns undefined.
    */
   readonly advance: (
     conversationId: string,
@@ -217,20 +217,20 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     through: number,
     changed: ReadonlyArray<Changed>
   ) => Effect.Effect<ReadonlyArray<string> | undefined, SqlError.SqlError>
-  /** Raises the version, so that nobody stores what was decided before; false: somebody else was first. */
+  /** Raises the version, so that no decision made before can be stored. Returns false if the version has changed already. */
   readonly hold: (conversationId: string, version: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly find: (id: string, conversationId: string, callerId: string) => Effect.Effect<Task | undefined, SqlError.SqlError>
   readonly findAll: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
-  /** The one updated last first. */
+  /** A page of the matching tasks, the last updated first. */
   readonly list: (
     filter: TaskFilter,
     after: { readonly at: number; readonly id: string } | null,
     limit: number
   ) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
   readonly count: (filter: TaskFilter) => Effect.Effect<number, SqlError.SqlError>
-  /** How far some conversations are. */
+  /** The heads of these conversations, without those that are not followed. */
   readonly heads: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Head>, SqlError.SqlError>
-  /** A slice of all tasks by id. */
+  /** A slice of all tasks in the order of their ids. */
   readonly slice: (
     above: string,
     limit: number

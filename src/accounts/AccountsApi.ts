@@ -17,7 +17,7 @@ const params = { handle: HandleInput }
 /** Example values of the path parameters. */
 const own = { handle: account.handle }
 
-/** The fields that a profile update can change; others are ignored, in `settings` too (wire.md C.3). */
+/** The fields that a profile update can change. Other fields are ignored, also inside `settings` (wire.md C.3). */
 export const ProfileChange = Schema.Struct({
   display_name: Schema.optionalKey(Schema.NullOr(DisplayName)),
   description: Schema.optionalKey(Schema.NullOr(Description)),

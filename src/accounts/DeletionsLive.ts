@@ -18,7 +18,7 @@ import { Ids } from "../platform/Ids.ts"
 import { DeletionsRepo } from "./DeletionsRepo.ts"
 import { ErasuresRepo } from "./ErasuresRepo.ts"
 
-/** How long statements that began before an account's end, and nodes with a stale cache, may still write for it. */
+/** How long statements that began before an account's end, and nodes with a stale cache, may still write for the account. */
 const LATE_WRITES_MS = 60_000
 const AGAIN_MS = 30_000
 const AT_ONCE = 20
@@ -27,12 +27,12 @@ const ROWS_AT_ONCE = 1_000
 const PATIENCE = "2 seconds"
 
 /**
- * The steps that follow the end of an account (wire.md G.12). Each is idempotent. A row in `deletions`, written by the
- * statement that ended the account, stays until the last step is done. So a process may die anywhere, and two may work
- * on the same account at once. All steps are done again a minute later, for what was being written while the account ended.
+ * The steps that follow the end of an account (wire.md G.12). Each step is idempotent. The statement that ends the account
+ * writes a row in `deletions`, which stays until the last step is done. So a process may die at any point, and two processes
+ * may work on the same account at once. All steps run again a minute later, to catch writes made while the account ended.
  *
- * The account's messages, blocks, reports and handle stay, as do the files in its messages. Its other files and its
- * picture are removed by their own sweeps. An erasure is the same with more to remove.
+ * The account's messages, blocks, reports and handle stay, as do the files in its messages. Other sweeps remove its other
+ * files and its picture. An erasure runs the same steps and removes more.
  */
 export const DeletionsLive = Layer.effect(
   Deletions,
@@ -43,7 +43,7 @@ export const DeletionsLive = Layer.effect(
     const deliveries = yield* Deliveries
     const erasures = yield* ErasuresRepo
     const ids = yield* Ids
-    /** How long after its announcement bytes of a file may still come. */
+    /** How long after the announcement of a file its bytes may still arrive. */
     const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
     const mutes = yield* Mutes
     const presences = yield* Presences
@@ -56,8 +56,8 @@ export const DeletionsLive = Layer.effect(
     const now = () => clock.currentTimeMillisUnsafe()
 
     /**
-     * The steps that only an erasure has. The address is removed last, because other steps find rows by the address. Stored answers and
-     * the audit log are read as a whole, in slices: a table of a million rows costs a thousand short statements.
+     * The steps that only an erasure has. The address is removed last, because other steps find rows by the address. Files, stored
+     * answers and the audit log are read completely, in slices. A table of a million rows costs a thousand short statements.
      */
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
       while ((yield* erasures.keys(agentId, ROWS_AT_ONCE)) > 0);
@@ -84,14 +84,14 @@ export const DeletionsLive = Layer.effect(
 
     const finish = Effect.fn("Deletions.finish")(function*({ agentId, since }: Deletion) {
       yield* sessions.disconnect(agentId, { code: 1008, text: "account deleted" })
-      // Before its contacts are removed, because presence notifies them.
+      // The presence ends before the contacts are removed, because this step notifies them.
       yield* presences.end(agentId)
       yield* contacts.removeAgent(agentId)
       yield* mutes.removeAgent(agentId)
       yield* replies.removeAgent(agentId)
       yield* webhooks.removeAgent(agentId)
-      // Before leaving the groups, which would close their envelopes with a later time, and again after it, for envelopes
-      // that came in between.
+      // Envelopes are closed before the agent leaves its groups, because leaving would close the groups' envelopes with a later
+      // time. They are closed again afterwards, for envelopes that came in between.
       yield* deliveries.closeAll(agentId, since)
       yield* groups.leaveAll(agentId)
       yield* deliveries.closeAll(agentId, since)

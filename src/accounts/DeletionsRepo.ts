@@ -3,14 +3,14 @@ import type { SqlError } from "effect/sql"
 import type { Deletion } from "../agents/Deletions.ts"
 import { Database } from "../database/Sql.ts"
 
-/** The rows of deletions that are not finished; AgentsRepo writes each in the statement that ends the account. */
+/** The rows of unfinished deletions. AgentsRepo writes each row in the statement that ends the account. */
 export class DeletionsRepo extends Context.Service<DeletionsRepo, {
   /** The deletions that are due, the longest due first. */
   readonly due: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Deletion>, SqlError.SqlError>
   readonly postpone: (agentId: string, until: number) => Effect.Effect<void, SqlError.SqlError>
   /** Whether the account is to be erased too. */
   readonly isErasure: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Forgets a deletion, unless it has become an erasure meanwhile. */
+  /** Deletes the row of a deletion, unless the deletion has become an erasure meanwhile. */
   readonly forget: (agentId: string, erase: boolean) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/accounts/DeletionsRepo") {
   static readonly layer = Layer.effect(

@@ -12,7 +12,7 @@ DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
 )
 RETURNING seq`
 
-/** Of a group, `hidden_through` says where its history begins for a member too. */
+/** Only direct conversations, because a group's `hidden_through` also says where its history begins for a member. */
 const HIDDEN_CONVERSATIONS = `
 UPDATE participants SET hidden_through = 0 WHERE agent_id = $1 AND conversation_id IN (
   SELECT conversation_id FROM participants WHERE agent_id = $1 AND counterparty_id IS NOT NULL AND hidden_through > 0 LIMIT $2
@@ -27,7 +27,7 @@ DELETE FROM invite_budgets WHERE agent_id = $1`
 
 const SLICE = `SELECT max(id) AS last FROM (SELECT id FROM attachments WHERE id > $1 ORDER BY id LIMIT $2) s`
 
-/** Files that no message uses; the sweep of uploads removes them with their bytes, once nothing can be uploaded to them any more. */
+/** Files that no message uses. Once their upload URLs have expired, the sweep of uploads removes them with their bytes. */
 const UPLOADS = `
 UPDATE attachments SET condemned = true, look_at = GREATEST($4::bigint, created_at + $5::bigint)
 WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT condemned`
@@ -35,8 +35,8 @@ WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT cond
 const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
 
 /**
- * If a living account has the address, no row loses it, because its owner has registered again. Without a living account, the address
- * is removed from all deleted accounts that had it.
+ * Removes the address from the deleted account. Without a living account that has the address, it is also removed from all other
+ * deleted accounts that had it. With a living account, the others keep it, because its owner has registered again.
  */
 const ADDRESS = `
 WITH whose AS (
@@ -58,18 +58,18 @@ const ACCOUNT = `SELECT handle, email FROM agents WHERE id = $1`
 const AUDIT_SLICE = `SELECT max(no) AS last FROM (SELECT no FROM audit_log WHERE no > $1 ORDER BY no LIMIT $2) s`
 
 /**
- * Masks the address (`$3`, a regular expression) wherever a row has it, and every search by address, because an operator may have
- * searched for the beginning of this one. Only servers of before this version wrote such searches down.
+ * Masks the address (`$3`, a regular expression) in the reasons of a slice. Also masks every search by address, because an operator may
+ * have searched for the beginning of this address. Only older versions of Parley recorded such searches.
  */
 const AUDIT = `
 UPDATE audit_log SET reason = regexp_replace(regexp_replace(reason, '([?&]email=)[^&]*', '\\1${MASKED}', 'g'), $3, '${MASKED}', 'gi')
 WHERE no > $1 AND no <= $2 AND (reason ~ '[?&]email=(?![*]{4}(&|$))' OR reason ~* $3)`
 
-/** A regular expression of PostgreSQL for an address, as people write it and as a URL has it. */
+/** A PostgreSQL regular expression for an address, both in plain text and encoded for a URL. */
 const patternOf = (address: string): string =>
   [address, encodeURIComponent(address)].map((text) => text.replace(/[\\.*+?^${}()|[\]]/g, "\\$&")).join("|")
 
-/** What an erasure removes of an ended account beyond its deletion. Every statement is idempotent and bounded. */
+/** The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   /** `undefined` if there never was such an account. */
   readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, SqlError.SqlError>
@@ -77,17 +77,19 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
   /** Masks the address, and searches by address, in a slice of the audit log. */
   readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, SqlError.SqlError>
-  /** The answers to its last requests; returns how many of at most so many. */
+  /** Deletes up to `most` stored answers to the agent's last requests, and returns how many. */
   readonly keys: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Deletes up to `most` marks of single messages that the agent had hidden, and returns how many. */
   readonly hides: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Direct conversations that it had hidden as a whole. */
+  /** Shows up to `most` direct conversations again that the agent had hidden as a whole, and returns how many. */
   readonly hiddenConversations: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Deletes the agent's changed limits, cold slots, and counts of outreach and invites. */
   readonly counts: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
-  /** The end of the slice of files after one; null: there are no more. */
+  /** The last id in the slice of files that follows a file; null if no file follows. */
   readonly slice: (after: string, size: number) => Effect.Effect<string | null, SqlError.SqlError>
-  /** Hides its unused files of a slice. */
+  /** Hides the agent's unused files in a slice. */
   readonly uploads: (agentId: string, after: string, last: string, at: number, urlMs: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Puts a hash under a secret in place of the address; `secret` is kept if there is none yet. */
+  /** Replaces the address by a hash with a secret key. `secret` is stored as that key if there is none yet. */
   readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/accounts/ErasuresRepo") {
   static readonly layer = Layer.effect(

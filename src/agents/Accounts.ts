@@ -19,43 +19,43 @@ export interface NewAccount {
 
 export interface Issued {
   readonly agent: Agent
-  /** Returned once, stored nowhere. */
+  /** The key itself. It is returned once and stored nowhere. */
   readonly apiKey: string
 }
 
 export type Refused = "email_taken" | "email_exhausted" | "handle_taken"
 
 /**
- * Creates, changes and ends accounts. Ending a key is one statement; after its commit all nodes drop the
- * account from their caches and close its sockets.
+ * Creates, changes and ends accounts. One statement ends a key. After its commit, all nodes drop the account
+ * from their caches and close its sockets.
  */
 export class Accounts extends Context.Service<Accounts, {
-  /** The live account of an address, read from storage in the same time whether or not there is one. */
+  /** The live account with this e-mail address. The read takes the same time whether or not there is an account. */
   readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, Unavailable>
   /** Whether a handle is taken, or ever was. */
   readonly isHandleTaken: (handle: string) => Effect.Effect<boolean, Unavailable>
   /** Creates an account with its first key, or returns the obstacle. May run in the caller's transaction. */
   readonly create: (account: NewAccount) => Effect.Effect<Issued | Refused, SqlError.SqlError>
   /**
-   * Replaces the key; undefined for a deleted account. May run in the caller's transaction: the caller
-   * then calls `keyReplaced` after its commit.
+   * Replaces the key; undefined for a deleted account. May run in the caller's transaction. The caller must
+   * call `keyReplaced` after the commit.
    */
   readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, SqlError.SqlError>
   /** Ends the old key's effects: drops the account from the caches and closes its sockets, on all nodes. */
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
   /**
-   * Returns the profile after the change; undefined for a deleted account. Once this completes, no listed
-   * node reads the profile as it was before.
+   * Returns the profile after the change; undefined for a deleted account. Once this completes, no node
+   * in the list of nodes reads the old profile.
    */
   readonly update: (id: AgentId, change: ProfileChange) => Effect.Effect<Agent | undefined, Unavailable>
   /**
-   * Ends the account: one statement ends its key and its profile, and its sockets are closed; the rest
-   * follows soon (Deletions).
+   * Ends the account. One statement ends its key and clears its profile, then its sockets are closed.
+   * `Deletions` does the other steps soon afterwards.
    */
   readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>
   /**
-   * Ends the account, if it has not ended yet, and has removed of it what a deletion leaves and nobody needs (an operator's erasure).
-   * `along` is committed with that. Repeatable.
+   * Erases the account for an operator: ends it if it has not ended yet, and lets `Deletions` remove more of its data than a
+   * deletion does. `along` is committed in the same transaction. May be repeated.
    */
   readonly erase: (id: AgentId, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<void, Unavailable>
 }>()("parley/agents/Accounts") {
@@ -84,7 +84,7 @@ export class Accounts extends Context.Service<Accounts, {
           if (obstacles.emailTaken) return "email_taken"
           if (obstacles.lifetime >= config.LIMITS_REGISTRATIONS_PER_EMAIL) return "email_exhausted"
           if (obstacles.handleTaken) return "handle_taken"
-          // Another account of the address was created and ended meanwhile, and took this one's number: try again.
+          // Another account of the address was created and ended meanwhile, and took this account's `email_no`. The loop tries again.
         }
       })
 

@@ -6,7 +6,7 @@ export type AgentId = string
 export type AgentStatus = "active" | "restricted" | "suspended"
 export type Policy = "open" | "contacts_only"
 
-/** Restricted until a time: nothing is written when a restriction ends (wire.md G.8). */
+/** The status at the time `now`. A restriction ends by time, without a write (wire.md G.8). */
 export const statusAt = (stored: "active" | "suspended", restrictedUntil: number | null, now: number): AgentStatus =>
   stored === "active" && restrictedUntil !== null && restrictedUntil > now ? "restricted" : stored
 
@@ -56,13 +56,13 @@ export const Card = Schema.Struct({
 }).annotate({ identifier: "Card" })
 
 /**
- * The name to show; an empty one is none (wire.md B16). Names that were stored before this rule are shown
- * as they are.
+ * The name to show. An empty text means that no name is set (wire.md B16). Names that were stored before this
+ * rule are shown unchanged.
  */
 export const DisplayName = Name(0, 100)
 export const Description = Text(0, 500)
 
-/** The name to show for an agent: its handle unless it set one. */
+/** The name to show for an agent: its handle unless it has set a name. */
 export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
 /** Replaces an e-mail address, or a part of one, that is not shown or not kept. */
@@ -73,7 +73,7 @@ const maskEmail = (email: string): string => {
   return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}${MASKED}${email.slice(at)}`
 }
 
-/** The record of an agent for itself. */
+/** The record that an agent sees of itself. */
 export const toRecord = (agent: Agent, avatarUrl: string | null): typeof AgentRecord.Type => ({
   id: agent.id,
   handle: agent.handle,
@@ -89,7 +89,7 @@ export const toRecord = (agent: Agent, avatarUrl: string | null): typeof AgentRe
   updated_at: iso(agent.updatedAt)
 })
 
-/** The card of an agent for everybody. */
+/** The card that every agent may see. */
 export const toCard = (agent: Agent, avatarUrl: string | null): typeof Card.Type => ({
   handle: agent.handle,
   display_name: displayNameOf(agent),
@@ -128,7 +128,7 @@ export const RESERVED: ReadonlySet<string> = new Set((
 ).split(" "))
 
 /**
- * Whether a handle may be registered: has the right form and is not reserved (wire.md D). Does not check
- * whether it is taken.
+ * Whether a handle has the right form and is not reserved (wire.md D). Does not check whether the handle is
+ * taken.
  */
 export const isRegistrable = (handle: string): boolean => HANDLE.test(handle) && !RESERVED.has(handle)

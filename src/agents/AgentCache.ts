@@ -7,7 +7,7 @@ const MAX_AGENTS = 50_000
 /** The form in which hashes of keys are compared. */
 export const hashText = (hash: Buffer): string => hash.toString("latin1")
 
-/** Accounts under each of the three names by which they are looked for. */
+/** Accounts by id, by handle and by the hash of their key. */
 export class AgentIndex {
   readonly ids = new Map<AgentId, StoredAgent>()
   readonly handles = new Map<string, StoredAgent>()
@@ -29,8 +29,8 @@ interface Entry {
 }
 
 /**
- * The accounts read last, each under its id, handle and key; when it is full, the one read longest ago is
- * dropped.
+ * Caches the accounts read last by id, handle and key. A full cache drops the account that was read longest
+ * ago.
  */
 export class AgentCache {
   private readonly ids = new Map<AgentId, Entry>()

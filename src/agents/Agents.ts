@@ -9,26 +9,27 @@ import { AgentCache, AgentIndex, hashText } from "./AgentCache.ts"
 import { AgentsRepo, type Sought } from "./AgentsRepo.ts"
 
 /**
- * A cache of accounts for the other rooms; the rows are the truth, status included (AgentEntity). What is
- * read here may be a second old, which is how long a node keeps a row at most. What is missing in one turn of the event
- * loop is read by one statement. Every change of an account
- * drops it from the caches of all nodes before the change is answered (`Sessions.changed` and
- * `Sessions.disconnect`, which wait a second for a node that does not answer; what that node has cached
- * has expired by then). So a caller whose change was answered finds it on every node that the database
- * lists. Statements that commit something test status and deletion again.
+ * A cache of accounts for the other rooms. The rows are the truth, status included (AgentEntity). A node keeps
+ * a row for at most a second, so an account read here may be a second old. One statement reads all accounts that
+ * are missing in one turn of the event loop.
+ *
+ * Every change of an account drops it from the caches of all nodes before the change is answered
+ * (`Sessions.changed` and `Sessions.disconnect`). Both wait up to a second for a node that does not answer, and
+ * by then that node's cached row has expired. So a caller whose change was answered finds the change on every
+ * node that the database lists. Statements that commit something test status and deletion again.
  */
 export class Agents extends Context.Service<Agents, {
   /** The account whose live key has this hash, whatever its status; undefined if there is none. */
   readonly byKeyHash: (hash: Buffer) => Effect.Effect<Agent | undefined, Unavailable>
-  /** By normalised handle; undefined for unknown and deleted accounts. */
+  /** The account with this normalised handle; undefined if it is unknown or deleted. */
   readonly byHandle: (handle: string) => Effect.Effect<Agent | undefined, Unavailable>
-  /** By id, deleted ones included (their messages keep a sender); unknown ids are absent. */
+  /** Accounts by id. Deleted accounts are included, because their messages keep a sender. Unknown ids are absent. */
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, Agent>, Unavailable>
   /** The hashes of the live keys of these agents, in hex, read from storage. */
   readonly keyHashes: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, string>, Unavailable>
   /** Drops this agent from the caches, its key included. */
   readonly forget: (id: AgentId) => void
-  /** Absolute URL of an avatar. */
+  /** The absolute URL of an agent's avatar; null if it has none. */
   readonly avatarUrl: (agent: Agent) => string | null
 }>()("parley/agents/Agents") {
   static readonly layer = Layer.effect(
@@ -41,13 +42,13 @@ export class Agents extends Context.Service<Agents, {
       const cache = new AgentCache()
       const now = monotonicMillis(clock)
 
-      /** A statement that looks for accounts, in a fiber of its own, so that interrupting one caller does not fail the others. */
+      /** A statement that searches for accounts, in its own fiber, so that interrupting one caller does not fail the others. */
       type LookUp = Fiber.Fiber<AgentIndex, Unavailable>
-      /** The statements under way or about to begin, by what each looks for. */
+      /** The look-ups under way or about to begin, by name (`key …`, `handle …`, `id …`). */
       const underWay = new Map<string, LookUp>()
-      /** The statement of this turn of the event loop, and what it is to look for. */
+      /** The look-up that collects names in this turn of the event loop. */
       let next: { readonly sought: Sought; readonly names: Array<string>; readonly lookUp: LookUp } | undefined
-      // A look-up that began before a change may have read the old row: it answers its callers, but is not cached.
+      // Counts changes. A look-up that began before a change may have read the old row, so its result is not cached.
       let changes = 0
 
       const begin = (sought: Sought): Effect.Effect<AgentIndex, Unavailable> =>
@@ -75,7 +76,7 @@ export class Agents extends Context.Service<Agents, {
         return { names, sought, lookUp }
       }
 
-      /** The statement that will find what is looked for under this name; what is missed in one turn shares one. */
+      /** Joins the look-up for this name, or adds the name to the look-up of this turn of the event loop. */
       const lookUp = (name: string, seek: (sought: Sought) => void): LookUp => {
         const known = underWay.get(name)
         if (known !== undefined) return known

@@ -15,7 +15,7 @@ export const account: typeof AgentRecord.Type = {
   updated_at: "2026-10-05T08:00:00.000Z"
 }
 
-/** Another agent, as everybody sees it. */
+/** The card of another agent. */
 export const card: typeof Card.Type = {
   handle: grace.handle,
   display_name: grace.display_name,

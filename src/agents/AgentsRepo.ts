@@ -22,7 +22,7 @@ interface Row extends Omit<StoredAgent, "status"> {
   readonly restrictedUntil: number | null
 }
 
-/** The fields of a profile to change; absent ones stay. */
+/** The fields of a profile to change. Absent fields keep their values. */
 export interface ProfileChange {
   readonly displayName?: string | null
   readonly description?: string | null
@@ -38,7 +38,7 @@ export interface Obstacles {
   readonly lifetime: number
 }
 
-/** What accounts are looked for by. */
+/** The ids, handles and hashes of keys to search for. */
 export interface Sought {
   readonly ids: Array<AgentId>
   readonly handles: Array<string>
@@ -47,7 +47,7 @@ export interface Sought {
 
 /** All statements on accounts. Each change is one statement. */
 export class AgentsRepo extends Context.Service<AgentsRepo, {
-  /** All accounts with one of these ids, handles or keys, some perhaps twice; deleted accounts have no key. */
+  /** All accounts with one of these ids, handles or keys. An account may appear twice. Deleted accounts have no key. */
   readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   /** The live account of an address. The statement returns one row of the same form whether or not there is an account. */
@@ -64,11 +64,11 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
   ) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
   /** Replaces the key; undefined for a deleted account. */
   readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-  /** Ends the account, its key and its profile, and records that the rest is due; false if it was ended before. */
+  /** Ends the account, its key and its profile, and makes its deletion due. False if the account had already ended. */
   readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, SqlError.SqlError>
   /**
-   * Ends the account if it has not ended yet, and records that it is to be erased; `along` is committed with that. Returns when
-   * the account ended.
+   * Ends the account if it has not ended yet, and records that it is to be erased. `along` is committed in the same
+   * transaction. Returns the time at which the account ended.
    */
   readonly erase: (id: AgentId, now: number, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/agents/AgentsRepo") {
@@ -88,7 +88,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         UNION ALL SELECT ${names} FROM agents WHERE handle = ANY($2::text[])
         UNION ALL SELECT ${names} FROM agents WHERE key_hash = ANY($3::bytea[])`)
 
-      /** The account with its status as of now. */
+      /** The account with its present status. */
       const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
         ...row,
         status: statusAt(row.status, restrictedUntil, clock.currentTimeMillisUnsafe())

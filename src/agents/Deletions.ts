@@ -2,23 +2,23 @@ import { Context, type Effect } from "effect"
 import type { Batch } from "../cluster/Job.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 
-/** An account that has ended, and of which data may be left. */
+/** An account that has ended but may still have data. */
 export interface Deletion {
   readonly agentId: string
-  /** When it ended, in milliseconds. */
+  /** When the account ended, in milliseconds. */
   readonly since: number
 }
 
 /**
- * The work that is left once an account has ended (wire.md G.12); the room `accounts` does it, because it
- * may import every other room.
+ * The steps that follow the end of an account (wire.md G.12). The room `accounts` implements them, because it
+ * may import the rooms that the steps need.
  */
 export class Deletions extends Context.Service<Deletions, {
   /**
-   * Starts on an account that has just ended, and waits a moment for it; whatever happens, the job
-   * continues with it.
+   * Starts the steps for an account that has just ended, and waits up to 2 seconds for them. The job finishes
+   * any steps that remain.
    */
   readonly begin: (deletion: Deletion) => Effect.Effect<void>
-  /** Works on some of the accounts that are due. */
+  /** Runs the steps for some of the accounts that are due. */
   readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/agents/Deletions") {}

@@ -12,12 +12,12 @@ import { formatText } from "./ExportFormat.ts"
 /** An archive cannot be made or read where the operator wants it. */
 export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}
 
-/** Where an export comes from: the server that has the database, or this process. */
+/** The source of an export: the server that has opened the database, or this process. */
 export interface ExportSource<E> {
   /** Begins an export, which is audited, and finds the agent. */
   readonly begin: Effect.Effect<unknown, E>
   readonly page: (agent: string, file: string, after: Place | null) => Effect.Effect<unknown, E>
-  /** The bytes are base64. */
+  /** Bytes of a stored file from the offset `from` on, in base64. */
   readonly part: (agent: string, file: string, from: number) => Effect.Effect<unknown, E>
 }
 
@@ -35,10 +35,10 @@ const PartSchema = Schema.NullOr(Schema.Struct({
   bytes: Schema.String
 }))
 
-/** How far a file has come: bytes and rows that are valid, and where it goes on; null: it is whole. */
+/** The progress of a file: its valid rows and bytes, and where the next page begins; null before the first and after the last page. */
 const Progress = Schema.Struct({ rows: Schema.Int, bytes: Schema.Int, next: Schema.NullOr(PlaceSchema), whole: Schema.Boolean })
 
-/** `manifest.json`: what there is, and as long as it is not complete, where to go on. */
+/** The contents of `manifest.json`: the files of the export and, until it is complete, where to resume. */
 const Manifest = Schema.Struct({
   format: Schema.Literal(1),
   agent: Schema.String,
@@ -55,7 +55,7 @@ type Manifest = typeof Manifest.Type
 const MANIFEST = "manifest.json"
 const FILES = "files.jsonl"
 const LOCK = ".lock"
-/** Whether a file of the folder belongs to its lock; versions of before left `.lock-journal` behind when they were killed. */
+/** Whether a file of the folder belongs to its lock. Older versions left `.lock-journal` behind when they were killed. */
 const isLock = (name: string): boolean => name === LOCK || name === `${LOCK}-journal`
 const NOTHING: typeof Progress.Type = { rows: 0, bytes: 0, next: null, whole: false }
 
@@ -66,7 +66,7 @@ const io = <A>(run: () => Promise<A>): Effect.Effect<A, ArchiveRefused> =>
 
 const understood = <A>(schema: Schema.Codec<A, unknown>) => {
   const decode = Schema.decodeUnknownEffect(schema)
-  return (answer: unknown) => Effect.mapError(decode(answer), () => refuse("The server is of another version: its answer is not understood."))
+  return (answer: unknown) => Effect.mapError(decode(answer), () => refuse("The server has another version, so its answer cannot be read."))
 }
 const decodeBegun = understood(Begun)
 const decodePage = understood(PageSchema)
@@ -75,7 +75,7 @@ const decodeManifest = Schema.decodeUnknownEffect(Schema.fromJsonString(Manifest
 
 const sizeOf = async (file: string): Promise<number | undefined> => existsSync(file) ? (await stat(file)).size : undefined
 
-/** Writes to a file, at its end or anew, and syncs it to disk. */
+/** Appends to a file (`a`) or overwrites it (`w`), and syncs it to disk. */
 const write = async (file: string, flags: "a" | "w", text: string): Promise<void> => {
   const handle = await open(file, flags, 0o600)
   try {
@@ -86,13 +86,13 @@ const write = async (file: string, flags: "a" | "w", text: string): Promise<void
   }
 }
 
-/** Writes a text beside a file and puts it in its place, so that there is always a whole one. */
+/** Replaces a file atomically: writes the text to a second file and renames it. */
 const replace = async (file: string, text: string): Promise<void> => {
   await write(`${file}.new`, "w", text)
   await rename(`${file}.new`, file)
 }
 
-/** The lines of a file, without what follows the last one. Only \n ends a line: in JSON, U+2028 and U+2029 may stand as they are. */
+/** The complete lines of a file. Only \n ends a line, because JSON may contain U+2028 and U+2029 unescaped. */
 async function* linesOf(file: string): AsyncGenerator<string> {
   let before: Array<Buffer> = []
   for await (const chunk of createReadStream(file) as AsyncIterable<Buffer>) {
@@ -109,7 +109,7 @@ async function* linesOf(file: string): AsyncGenerator<string> {
 /** A line of `files.jsonl`. */
 interface FileLine {
   readonly id: string
-  /** Below the folder; undefined: missing. */
+  /** The path below the folder; undefined if the file is missing. */
   readonly file?: string
   readonly size?: number
   readonly missing: boolean
@@ -122,7 +122,7 @@ async function* filesIn(file: string): AsyncGenerator<FileLine> {
 
 interface Referred {
   readonly id: string
-  /** False: it may never have been uploaded. */
+  /** False if the file may never have been uploaded. */
   readonly stored: boolean
 }
 
@@ -149,7 +149,7 @@ const sha256Of = async (file: string): Promise<string> => {
   return hash.digest("hex")
 }
 
-/** Packs a folder that is whole into a tar file, which appears under its name when it is. */
+/** Packs the folder of a complete export into a tar file. The tar file gets its name when it is complete. */
 const pack = async (folder: string, file: string, at: number): Promise<void> => {
   const packing = `${file}.packing`
   const handle = await open(packing, "w", 0o600)
@@ -175,20 +175,20 @@ export interface Exported {
   readonly rows: number
   readonly files: number
   readonly missing: number
-  /** Of those that are missing: how many the store has with other bytes. */
+  /** How many of the missing files the store has with other bytes. */
   readonly damaged: number
   readonly bytes: number
   readonly resumed: boolean
 }
 
-/** Keeps everybody else from writing to the folder, which is made if it is not there, until the scope ends. */
+/** Locks the folder against other exports until the scope ends. Creates the folder if it does not exist. */
 const locked = (folder: string) =>
   Effect.acquireRelease(
     Effect.gen(function*() {
       const file = path.join(folder, LOCK)
       yield* io(() => mkdir(folder, { recursive: true, mode: 0o700 }))
       const held = yield* io(async () => lockFile(file, 0))
-      // Whoever had it removes the file at last: then this is the lock of a file that is no more.
+      // A holder removes the lock file when it ends. If that has just happened, this process has locked a deleted file.
       if (held !== undefined && existsSync(file)) return { file, held }
       held?.release()
       return yield* refuse(`Another export writes to ${folder}.`)
@@ -200,7 +200,7 @@ const locked = (folder: string) =>
       })
   )
 
-/** Fills a folder that this process has locked, from where an earlier call has stopped. */
+/** Writes the export into a folder that this process has locked. Resumes where an earlier call stopped. */
 const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun: typeof Begun.Type, source: ExportSource<E>) {
   const isFile = place !== folder
   const at = (name: string) => path.join(folder, name)
@@ -223,7 +223,7 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
   }
   const progressOf = (file: string) => manifest.files[file] ?? NOTHING
   const advance = (file: string, progress: typeof Progress.Type) => save({ files: { ...manifest.files, [file]: progress } })
-  /** Brings a file, which has them at least, to the bytes that the manifest says. */
+  /** Truncates a file to the length in the manifest. The file has at least that length. */
   const settle = (file: string) =>
     io(async () => {
       const { bytes } = progressOf(file)
@@ -237,7 +237,7 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
     yield* advance(file, { rows: before.rows + rows.length, bytes: before.bytes + Buffer.byteLength(lines), next, whole })
   })
 
-  /** The files of the manifest of which the disk has less than it says. */
+  /** The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has another size. */
   const shortened = async (): Promise<ReadonlyArray<string>> => {
     const names: Array<string> = []
     for (const [name, { bytes }] of Object.entries(manifest.files)) {
@@ -261,7 +261,7 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
       ended_at: null,
       files: {
         ...manifest.files,
-        // What is in the list is done, but there may be more.
+        // The listed files are done, but the lost rows may have referred to more files.
         ...list.whole && REFERRING.some((name) => lost.includes(`${name}.jsonl`)) ? { [FILES]: { ...list, whole: false } } : {},
         ...Object.fromEntries(lost.map((name) => [name, NOTHING]))
       }
@@ -279,7 +279,7 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
     }
   }
 
-  /** Fetches a file's bytes from where an earlier call has stopped, and compares them. Undefined: the store does not have it. */
+  /** Fetches a file's bytes, from where an earlier call stopped, and compares their hash. Undefined if the store has no such file. */
   const fetch = Effect.fnUntraced(function*(id: string) {
     const unfinished = at(`files/${id}.part`)
     const drop = io(() => rm(unfinished, { force: true }))
@@ -299,13 +299,13 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
         return about
       }
       yield* drop
-      // Once more from the beginning: the first part may be of another picture, or an earlier call's that did not reach the disk.
+      // Tries once more from the beginning. The first part may be of another picture, or may not have reached the disk.
       if (again) return "damaged"
       again = true
     }
   })
   const known = new Set<string>()
-  /** `stored`: the store must have it; else it is left out if it has not. */
+  /** Fetches and lists a file. A file that the store does not have is listed as missing if `stored`, otherwise left out. */
   const keep = Effect.fnUntraced(function*(id: string, name: string, stored: boolean) {
     if (known.has(id)) return
     const found = yield* fetch(id)
@@ -319,7 +319,7 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
   })
   if (!progressOf(FILES).whole) {
     yield* settle(FILES)
-    // What is in the list is done; a file without its line is fetched again.
+    // The listed files are done. A file without its line is fetched again.
     yield* io(async () => {
       for await (const { id } of filesIn(at(FILES))) known.add(id)
     })
@@ -365,10 +365,10 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
 })
 
 /**
- * Writes everything that the service holds about an agent into a folder, or, if `target` ends with `.tar`, into a file by way
- * of the folder `….unfinished` beside it. It holds one page at a time. After each page, which is synced to disk, the manifest says how
- * far it has come: the same call again goes on there, and what was written after the last manifest is cut off first. A file
- * that is shorter than the manifest says is begun anew.
+ * Writes everything that the service holds about an agent into a folder. If `target` ends with `.tar`, the export is made in the folder
+ * `….unfinished` beside it, then packed. Only one page at a time is in memory. Each page is synced to disk, then the manifest records
+ * the progress. The same call resumes there and first cuts off what was written after the last manifest. A file that is
+ * shorter than in the manifest is written again from the beginning.
  */
 export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source: ExportSource<E>) {
   const place = path.resolve(target)

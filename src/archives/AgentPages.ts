@@ -9,11 +9,11 @@ export type Place = ReadonlyArray<string | number>
 
 export interface Page {
   readonly rows: ReadonlyArray<Readonly<Record<string, unknown>>>
-  /** Where the next page begins; null: there is none. */
+  /** Where the next page begins; null if there is none. */
   readonly next: Place | null
 }
 
-/** A part of a file's bytes, beside what is known of the file. */
+/** A part of a file's bytes, with the file's metadata. */
 export interface Part {
   readonly name: string
   readonly content_type: string
@@ -22,7 +22,7 @@ export interface Part {
   readonly bytes: Buffer
 }
 
-/** The name under which an agent's picture is asked for; other files are asked for by their ids. */
+/** The name by which an agent's picture is requested. Other files are requested by their ids. */
 export const AVATAR = "avatar"
 const PART_BYTES = 1_048_576
 
@@ -41,7 +41,7 @@ const shown = (table: string, column: string, value: unknown): unknown => {
 
 const handleName = (column: string): string => `${column.replace(/_id$/, "")}_handle`
 
-/** What is selected of a table: its columns, and the handle of each agent that one of them names. */
+/** What is selected from a table: its columns and, beside each agent's id, the agent's handle. */
 const selected = (alias: "t" | "j", columns: ReadonlyArray<string>): ReadonlyArray<string> =>
   columns.flatMap((column) => [
     `${alias}.${column} AS "${alias}.${column}"`,
@@ -51,7 +51,7 @@ const selected = (alias: "t" | "j", columns: ReadonlyArray<string>): ReadonlyArr
 const namesOf = (columns: ReadonlyArray<string>): ReadonlyArray<string> =>
   columns.flatMap((column) => AGENT.test(column) ? [column, handleName(column)] : [column])
 
-/** The first group of the agent, from a place on, in which a file of `byGroup` has something to read. */
+/** Selects the agent's first group, from a place on, that has rows for a file with `byGroup`. */
 const groupOf = ({ key: [group, inside], table }: ExportedFile, place: boolean): string => `
   SELECT g.group_id FROM group_members g
   WHERE g.agent_id = $1${place ? " AND g.group_id >= $2" : ""} AND EXISTS (
@@ -59,7 +59,7 @@ const groupOf = ({ key: [group, inside], table }: ExportedFile, place: boolean):
   )
   ORDER BY g.group_id LIMIT 1`
 
-/** The statements of a file: the last key of the slice after a place, and the agent's rows up to there. */
+/** The two statements of a file: the last key of the slice after a place, and the agent's rows up to that key. */
 const statements = (file: ExportedFile) => {
   const { join, mine, slice, table } = file
   const keys = file.key.map(([column]) => `t.${column}`).join(", ")
@@ -95,15 +95,16 @@ const rowOf = (file: ExportedFile, row: Readonly<Record<string, unknown>>): Read
 const files = new Map(exported.map((file) => [file.name, { file, ...statements(file) }]))
 
 /**
- * What the service holds about one agent, page by page (docs/operations.md). Each page is two statements, which read a bounded number
- * of rows, so nothing waits for long. Pages are not of one moment: a row that is written meanwhile is as it was before or after.
+ * Reads what the service holds about one agent, page by page (docs/operations.md). Each page takes two statements that read a bounded
+ * number of rows, so no other work waits long. Pages are of different moments. A row that changes meanwhile is read before or after
+ * its change.
  */
 export class AgentPages extends Context.Service<AgentPages, {
-  /** A page of a file; undefined: there is no such file. */
+  /** A page of a file; undefined if there is no such file. */
   readonly page: (agentId: string, file: string, after: Place | null) => Effect.Effect<Page | undefined, SqlError.SqlError>
   /**
-   * Some bytes of the agent's picture (`AVATAR`), of a file that it has uploaded, or of one that was uploaded for it or for a
-   * group of its; undefined: there is no such file, or its bytes are not there.
+   * Some bytes of the agent's picture (`AVATAR`), of a file that it has uploaded, or of a file uploaded for it or for one of its
+   * groups. Undefined if there is no such file, or if the store does not have its bytes.
    */
   readonly part: (agentId: string, file: string, from: number) => Effect.Effect<Part | undefined, SqlError.SqlError | StorageUnavailable>
 }>()("parley/archives/AgentPages") {

@@ -1,4 +1,4 @@
-/** Columns of a table in an export, and the others of it, each with the reason why it is not there. */
+/** The exported columns of a table, and its other columns, each with the reason why it is left out. */
 export interface Columns {
   readonly table: string
   readonly columns: ReadonlyArray<string>
@@ -6,7 +6,7 @@ export interface Columns {
 }
 
 /**
- * A file of an export: rows of one table (`t`) in the order of a key, perhaps with the row that one of its columns leads to.
+ * A file of an export: rows of one table (`t`) in the order of a key, each perhaps joined with a row of another table (`j`). In all SQL,
  * `$1` is the agent's id.
  */
 export interface ExportedFile extends Columns {
@@ -15,25 +15,25 @@ export interface ExportedFile extends Columns {
   readonly about: string
   /** The order of the rows: columns and their types. Unique among the rows of one agent. */
   readonly key: ReadonlyArray<readonly [column: string, type: "text" | "bigint"]>
-  /** Which rows are the agent's. */
+  /** The SQL condition that selects the agent's rows. */
   readonly mine: string
-  /** No index leads to the agent's rows: the whole table is read, slice by slice. */
+  /** Set if no index finds the agent's rows. The whole table is then read, slice by slice. */
   readonly whole?: true
   /**
-   * The agent's rows are among those of its groups: they are read group by group. The first column of the key is the group.
+   * Set if the agent's rows are among those of its groups. They are read group by group. The first column of the key is the group.
    */
   readonly byGroup?: true
   /** How many rows one statement reads. */
   readonly slice: number
-  /** Put into each row under `as`. */
+  /** The joined table. Each row contains the joined row under `as`. */
   readonly join?: Columns & { readonly as: string; readonly on: string }
 }
 
 const SELF = "always the agent"
 const SAME = "the same as in the row itself"
-const ORDER = "with it nodes keep their writes in order"
+const ORDER = "nodes use it to keep their writes in order"
 const SMALL = 500
-/** Rows that may be of 32 KiB. */
+/** For rows of up to 32 KiB each. */
 const LARGE = 100
 const WHOLE = 2_000
 
@@ -65,17 +65,17 @@ export const exported: ReadonlyArray<ExportedFile> = [
       "updated_at",
       "deleted_at"
     ],
-    without: { key_hash: "whoever has it could test keys against it" },
+    without: { key_hash: "could be used to test guessed keys" },
     key: [["id", "text"]],
     mine: "t.id = $1",
     slice: SMALL
   },
   {
     name: "codes",
-    about: "One-time codes that were asked for lately with its address, and what an account was to be registered with.",
+    about: "Recent one-time codes for its address, with the profile that a registration gave.",
     table: "codes",
     columns: ["purpose", "email", "handle", "display_name", "description", "attempts", "expires_at", "closed_at"],
-    without: { id: "a part of what a code is tested with", code_hash: "whoever has it could try out the code", agent_id: SELF },
+    without: { id: "salts the hash of the code", code_hash: "could be used to find the code", agent_id: SELF },
     key: [["id", "text"]],
     mine: "(t.agent_id = $1 OR t.email = (SELECT email FROM agents WHERE id = $1))",
     whole: true,
@@ -86,7 +86,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
     about: "When codes were mailed to its address in the last hour.",
     table: "code_addresses",
     columns: ["email", "purpose", "last_sent_at", "sent_at", "cleared"],
-    without: { code_id: "a part of what a code is tested with" },
+    without: { code_id: "salts the hash of the code" },
     key: [["purpose", "text"]],
     mine: "t.email = (SELECT email FROM agents WHERE id = $1)",
     slice: SMALL
@@ -128,7 +128,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "messages_sent",
-    about: "What it has sent, in the order of client_msg_id.",
+    about: "The messages that it has sent, in the order of client_msg_id.",
     table: "messages",
     columns: ["id", "conversation_id", "seq", "client_msg_id", ...message],
     without: { sender_id: SELF },
@@ -138,7 +138,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "messages_received",
-    about: "What it has received, in the order in which it came; delivered_at and read_at are the states of its own copy.",
+    about: "The messages that it has received, in the order of arrival; delivered_at and read_at are the states of its own copy.",
     table: "envelopes",
     columns: ["no", "conversation_id", "seq", "delivered_at", "read_at"],
     without: { recipient_id: SELF },
@@ -150,7 +150,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
       table: "messages",
       on: "j.conversation_id = t.conversation_id AND j.seq = t.seq",
       columns: ["id", "sender_id", ...message],
-      without: { conversation_id: SAME, seq: SAME, client_msg_id: "a name that its sender gave it" }
+      without: { conversation_id: SAME, seq: SAME, client_msg_id: "the sender's own id for it" }
     }
   },
   {
@@ -176,7 +176,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "contacts",
-    about: "Whom it holds as contacts, with its notes.",
+    about: "Its contacts, with its notes about them.",
     table: "contacts",
     columns: ["contact_id", "notes", "added_at"],
     without: { agent_id: SELF },
@@ -186,7 +186,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "blocks",
-    about: "Whom it blocks; counts: the other wrote first, so it counts against the other.",
+    about: "The agents that it blocks. If counts is true, the blocked agent wrote first, and the block counts against that agent.",
     table: "blocks",
     columns: ["blocked_id", "created_at", "counts"],
     without: { agent_id: SELF },
@@ -196,10 +196,10 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "blocks_received",
-    about: "Blocks that count against it: when, not by whom.",
+    about: "When it was blocked, for each block that counts against it.",
     table: "blocks",
     columns: ["created_at"],
-    without: { agent_id: "a block is private to the one who made it", blocked_id: SELF, counts: "always true" },
+    without: { agent_id: "a block is private to the agent that made it", blocked_id: SELF, counts: "always true" },
     key: [["created_at", "bigint"], ["agent_id", "text"]],
     mine: "t.blocked_id = $1 AND t.counts",
     slice: SMALL
@@ -209,23 +209,23 @@ export const exported: ReadonlyArray<ExportedFile> = [
     about: "Its reports of others, and what operators decided.",
     table: "reports",
     columns: ["id", "reported_id", "reason", "conversation_id", "created_at", "decision", "decided_at"],
-    without: { agent_id: SELF, decided_by: "an operator", note: "an operator's, about somebody else" },
+    without: { agent_id: SELF, decided_by: "an operator", note: "an operator's note about another agent" },
     key: [["reported_id", "text"]],
     mine: "t.agent_id = $1",
     slice: SMALL
   },
   {
     name: "reports_received",
-    about: "Reports against it: when and what operators decided, not by whom nor in which words.",
+    about: "Reports against it: when they were made, and what operators decided.",
     table: "reports",
     columns: ["id", "created_at", "decision", "decided_at"],
     without: {
-      agent_id: "who reports must not have to fear it",
-      reason: "the reporter's words, which may tell who it was",
-      conversation_id: "tells who it was",
+      agent_id: "the agent that reported stays anonymous",
+      reason: "the reporter's words, which may reveal the reporter",
+      conversation_id: "reveals the reporter",
       reported_id: SELF,
       decided_by: "an operator",
-      note: "an operator's, about the reporter too"
+      note: "an operator's note, which is about the reporter too"
     },
     key: [["created_at", "bigint"], ["agent_id", "text"]],
     mine: "t.reported_id = $1",
@@ -243,7 +243,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "presence",
-    about: "What it tells its contacts about itself, and when it was last seen.",
+    about: "The status message that its contacts see, and when it was last seen.",
     table: "presences",
     columns: ["custom_message", "last_seen"],
     without: { agent_id: SELF },
@@ -263,7 +263,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "group_invites",
-    about: "Invites to groups that wait for an answer: of others to it, and its own.",
+    about: "Unanswered invites to groups, those that it got and those that it made.",
     table: "group_invites",
     columns: ["id", "group_id", "invitee_id", "inviter_id", "created_at"],
     without: {},
@@ -304,7 +304,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "unanswered_turns",
-    about: "How many of them it ever began.",
+    about: "How many such conversations it has ever begun.",
     table: "outreach_turns",
     columns: ["turn"],
     without: { agent_id: SELF },
@@ -351,14 +351,14 @@ export const exported: ReadonlyArray<ExportedFile> = [
     about: "Its webhooks.",
     table: "webhooks",
     columns: ["id", "slot", "url", "events", "active", "dead_in_a_row", "paused_until", "created_at", "deleted_at"],
-    without: { agent_id: SELF, secret: "with it anybody could sign what the webhook gets" },
+    without: { agent_id: SELF, secret: "could be used to forge posts to the webhook" },
     key: [["id", "text"]],
     mine: "t.agent_id = $1",
     slice: SMALL
   },
   {
     name: "webhook_deliveries",
-    about: "What was posted to them lately, is to be posted, or was given up.",
+    about: "Posts to its webhooks that were delivered or dropped lately, or still wait.",
     table: "webhook_deliveries",
     columns: [
       "no",
@@ -381,7 +381,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "reply_leases",
-    about: "Its processes that said that they are working.",
+    about: "Its processes that have reported that they are working.",
     table: "reply_leases",
     columns: ["session_id", "ends_at"],
     without: { agent_id: SELF },
@@ -412,7 +412,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "a2a_push_configs",
-    about: "Where it wants changes of tasks posted; the addresses are in webhooks.jsonl.",
+    about: "The webhooks that get changes of its tasks; the addresses are in webhooks.jsonl.",
     table: "a2a_push_configs",
     columns: ["webhook_id", "task_id", "name", "created_at", "ended_at"],
     without: { counts_for: "always the agent, or null once nothing can be posted any more" },
@@ -429,8 +429,8 @@ export const exported: ReadonlyArray<ExportedFile> = [
       agent_id: SELF,
       fingerprint: "a hash of the request",
       nonce: "names an attempt",
-      headers: "of an answer that the agent has got",
-      body: "an answer that the agent has got; it may hold a webhook's secret"
+      headers: "of an answer that the agent has received",
+      body: "an answer that the agent has received; it may hold a webhook's secret"
     },
     key: [["key", "text"]],
     mine: "t.agent_id = $1",
@@ -448,7 +448,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "audit",
-    about: "What operators did about it or looked at, and suspensions by enforcement (operator null).",
+    about: "What operators changed or read of it, and suspensions by enforcement (operator null).",
     table: "audit_log",
     columns: ["no", "at", "operator", "action", "reason"],
     without: { agent_id: SELF },
@@ -458,7 +458,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "deletion",
-    about: "That its deletion, or erasure, is under way.",
+    about: "A row while its deletion or erasure is under way.",
     table: "deletions",
     columns: ["since", "due_at", "erase"],
     without: { agent_id: SELF },
@@ -468,7 +468,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "handover",
-    about: "That its groups are being given another admin.",
+    about: "A row while its groups are being given another admin.",
     table: "handovers",
     columns: ["since"],
     without: { agent_id: SELF },
@@ -478,7 +478,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "recounts",
-    about: "That what counts against it is about to be counted again.",
+    about: "A row while blocks and reports against it wait to be counted again.",
     table: "recounts",
     columns: ["no"],
     without: { agent_id: SELF },
@@ -488,23 +488,23 @@ export const exported: ReadonlyArray<ExportedFile> = [
   }
 ]
 
-/** The tables of which nothing is in an export, and why. */
+/** The tables that are left out of an export, and why. */
 export const notExported: Readonly<Record<string, string>> = {
   migrations: "the schema's history",
-  secrets: "the server's keys, of no agent",
-  pending_codes: "names that callers answer codes with; the codes are in codes.jsonl",
-  address_attempts: "attempts by IP address, whatever account they were for",
+  secrets: "keys of the server, none of an agent",
+  pending_codes: "ids by which callers refer to codes; the codes are in codes.jsonl",
+  address_attempts: "attempts by IP address, without the account",
   avatars: "which pictures the store has, by content; the agent's own is files/avatar.webp",
-  silent_group_changes: "ids of requests, with no agent",
+  silent_group_changes: "ids of requests, without an agent",
   a2a_conversations: "how far messages were taken into account for tasks",
   console_access: "operators' sessions and tokens",
   cluster_nodes: "the servers"
 }
 
-/** What is held outside of the tables, and why it is not in an export. */
+/** Other data that is left out of an export, and why. */
 export const elsewhere: Readonly<Record<string, string>> = {
-  "contacts, mutes and notes of others about it": "they are the others'",
-  "copies of what it sent in the inboxes of others": "they are the others'; what was sent is in messages_sent.jsonl",
+  "contacts, mutes and notes of others about it": "they belong to the other agents",
+  "copies of what it sent in the inboxes of others": "they belong to the other agents; what was sent is in messages_sent.jsonl",
   "counts of the last minutes (rates), sockets, whether it is online": "in the memory of servers or Redis, and over within minutes",
   "tables of the cluster's library (cluster_…)": "which server owns what",
   "logs of the servers and mails": "outside of the service; they hold no key, and no body of a message"

@@ -16,7 +16,7 @@ const refuse = (message: string) => new BackupRefused({ message })
 const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> =>
   Effect.tryPromise({ try: run, catch: (error) => refuse(error instanceof Error ? error.message : String(error)) })
 
-/** The last entry of a backup. A backup without it is not whole. */
+/** The last entry of a backup. A backup without this entry is incomplete. */
 const Contents = Schema.Struct({
   format: Schema.Literal(1),
   made_at: Schema.String,
@@ -24,15 +24,15 @@ const Contents = Schema.Struct({
   schema: Schema.String,
   /** How many entries come before this one. */
   entries: Schema.Int,
-  /** Folders of the database, which PostgreSQL needs empty ones of too. */
+  /** The folders of the database, because PostgreSQL also needs the empty ones. */
   folders: Schema.Array(Schema.String),
-  /** Whether the file store is in it. */
+  /** Whether the backup contains the file store. */
   files: Schema.Boolean
 })
 const CONTENTS = "backup.json"
 const decodeContents = Schema.decodeUnknownEffect(Schema.fromJsonString(Contents))
 
-/** What PostgreSQL makes anew when it starts (compare pg_basebackup); of pg_wal the files of the backup are added by name. */
+/** Files that PostgreSQL creates when it starts (compare pg_basebackup). The needed files of pg_wal are added by name. */
 const MADE_ANEW = /^(postmaster\.(pid|opts)|backup_label(\.old)?|tablespace_map(\.old)?)$|^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\/|(^|\/)pgsql_tmp/
 const LOG_FILE = /^([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})$/
 /** How many files of the log, of 16 MB each, have the same first 16 digits. */
@@ -69,7 +69,7 @@ interface Tree {
   readonly files: ReadonlyArray<string>
 }
 
-/** The folders and files below a folder, as relative paths in order; empty if it is not there. */
+/** The folders and files below a folder, as relative paths in order; empty if the folder does not exist. */
 const treeOf = async (root: string): Promise<Tree> => {
   const folders: Array<string> = []
   const files: Array<string> = []
@@ -95,7 +95,7 @@ export interface BackedUp {
   readonly bytes: number
   readonly entries: number
   readonly files: boolean
-  /** For how long the backup held up everything else at most, in milliseconds. */
+  /** The longest time for which the backup held up all other statements, in milliseconds. */
   readonly longest_stop_ms: number
 }
 
@@ -103,18 +103,18 @@ export interface BackupGiven {
   readonly target: string
   readonly database: OnlineBackup
   readonly schema: string
-  /** The folder of the store; undefined: it is elsewhere. */
+  /** The folder of the file store; undefined if the files are not on this disk. */
   readonly store: string | undefined
 }
 
 /**
- * Writes a backup of a database and of the files of a store into a tar file, while both are used. The database is as it was when
- * the copy of its files ended; the store's files are copied after it, so every file is there that the database names, but for those that
- * were removed meanwhile. The file appears under its name when it is whole. While another backup of the database is under way it is
- * refused, before anything is written.
+ * Writes a backup of a database and of the files of a store into a tar file, while both are in use. The backup has the database as it
+ * was when the copy of its files ended. The store's files are copied after that, so the backup contains every file that the database
+ * names, except files removed meanwhile. The tar file gets its name when it is complete. While another backup of the
+ * database is under way, the call is refused before anything is written.
  *
- * Two statements hold everything else up: a checkpoint at the beginning, as it is written for every 64 MB of log anyway, and
- * the end of the log. The bytes are read and written by other threads, a quarter of a megabyte at a time.
+ * Two statements hold up all others: a checkpoint at the beginning, like the one that follows every 64 MB of log, and the end of
+ * the log. Other threads read and write the bytes, a quarter of a megabyte at a time.
  */
 export const backUp = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
   const made = yield* given.database.one.withPermitsIfAvailable(1)(backUpAlone(given))
@@ -153,7 +153,7 @@ const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.R
       const log: LogOfBackup = yield* timed(database.end)
       yield* io(async () => {
         await tar.text("database/backup_label", log.label)
-        // Each must be there: without one of them nothing could be restored.
+        // Each of these files must exist. A backup without one of them could not be restored.
         for (const name of logFiles(log.first, log.last)) await tar.file(`database/pg_wal/${name}`, path.join(root, "pg_wal", name))
       })
       return tree.folders
@@ -182,19 +182,19 @@ const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.R
 
 const STORE = "blobs"
 
-/** A backup's files, unpacked in a folder of their own below the one that they are for. */
+/** The files of a backup, unpacked in a subfolder of the folder that is restored. */
 export interface Unpacked {
-  /** A DATA_DIR, on which the database can be opened. */
+  /** The subfolder, which is a DATA_DIR on which the database can be opened. */
   readonly dataDir: string
   readonly madeAt: string
   readonly files: boolean
-  /** Puts everything in its place, the database last. */
+  /** Moves the files into the restored folder, the database last. */
   readonly finish: Effect.Effect<void, BackupRefused>
 }
 
 /**
- * Unpacks a backup below an empty folder and syncs it to disk. Repeatable: what an interrupted restoration has left is removed. Until
- * `finish` a server that is started on the folder finds no database there.
+ * Unpacks a backup below an empty folder and syncs it to disk. May be repeated, because it removes the files of an interrupted
+ * restoration. Until `finish`, a server that is started on the folder finds no database there.
  */
 export const unpack = Effect.fnUntraced(function*(file: string, folder: string): Effect.fn.Return<Unpacked, BackupRefused> {
   const target = path.resolve(folder)
@@ -203,13 +203,14 @@ export const unpack = Effect.fnUntraced(function*(file: string, folder: string):
   yield* io(() => mkdir(target, { recursive: true, mode: 0o700 }))
   const names = yield* io(() => readdir(target))
   const others = names.filter((name) => name !== RESTORING)
-  // What `finish` leaves that dies between its two steps.
+  // The state that `finish` leaves if the process dies between its two steps.
   const isHalf = names.includes(RESTORING) && others.length === 1 && others[0] === STORE
   if (others.length > 0 && !isHalf) return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
-  const damaged = (error: unknown) => refuse(`${path.resolve(file)} is no whole backup: ${error instanceof Error ? error.message : String(error)}.`)
+  const damaged = (error: unknown) =>
+    refuse(`${path.resolve(file)} is not a complete backup: ${error instanceof Error ? error.message : String(error)}.`)
   const text = yield* Effect.tryPromise({
     try: async () => {
-      // Before `restoring`, by which it is known as a leftover.
+      // The store is removed before `dataDir`, whose presence shows that the store is a leftover.
       if (isHalf) await rm(path.join(target, STORE), { recursive: true })
       await rm(dataDir, { recursive: true, force: true })
       await mkdir(dataDir, { recursive: true, mode: 0o700 })

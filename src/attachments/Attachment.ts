@@ -20,7 +20,7 @@ export const CONTENT_TYPES = [
   "video/webm"
 ] as const
 
-/** Who a file is for: one agent, or the members of one group. */
+/** The agents that a file is for: one agent, or the members of one group. */
 export type Scope =
   | { readonly _tag: "Agent"; readonly agentId: string }
   | { readonly _tag: "Group"; readonly groupId: string }

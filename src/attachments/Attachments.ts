@@ -39,16 +39,18 @@ export type AttachmentRefusal =
 const HOUR_MILLIS = 3_600_000
 const DAY_MILLIS = 24 * HOUR_MILLIS
 const SWEEP_ROWS = 100
-/** Delay before a file that could not be checked or removed is tried again, so that it does not hold up the others. */
+/** Delay before a file that could not be checked or removed is retried, so that it does not hold up the others. */
 const AGAIN_MILLIS = 600_000
 
 /**
  * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to
  * the store, and immutable from then on. It can be sent any number of times to the agent or group that it was announced
- * for. The sweep removes a file that was never uploaded soon after its upload URL has expired, one that no message has
- * used UPLOADS_RETENTION_HOURS after its announcement, and one that messages have used once these are past their retention.
+ * for. The sweep removes a file that was never uploaded soon after its upload URL has expired. It removes a file that no
+ * message has used UPLOADS_RETENTION_HOURS after its announcement. It removes a used file once the messages that used it
+ * are past their retention.
  */
 export class Attachments extends Context.Service<Attachments, {
+  /** Announces a file and returns the URL for its bytes. A repeat with the same Idempotency-Key returns the same file. */
   readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
     { readonly id: string; readonly uploadUrl: string },
     AgentNotFound | GroupNotFound | GroupDeleted | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
@@ -59,18 +61,18 @@ export class Attachments extends Context.Service<Attachments, {
     id: string
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
   /**
-   * Stores the bytes of a file that this agent has announced, in place of an upload; the caller has made sure that they are
-   * the announced ones.
+   * Stores the bytes of a file that this agent has announced, in place of an upload. The caller makes sure that they
+   * are the announced bytes.
    */
   readonly fill: (uploaderId: string, id: string, bytes: Buffer) => Effect.Effect<void, NotFound | StorageUnavailable | Unavailable>
-  /** A stored file with its bytes, for those who may download it; without them if there are more than `maxBytes`. */
+  /** A stored file with its bytes, for agents that may download it; without the bytes if there are more than `maxBytes`. */
   readonly open: (agentId: string, id: string, maxBytes: number) => Effect.Effect<
     { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
     NotFound | GroupDeleted | StorageUnavailable | Unavailable
   >
   /**
-   * Checks that a message to this target may carry the file, and marks the file as used, which keeps it. `asks` is called with
-   * true before the store is asked, if it must be, and with false after it.
+   * Checks that a message to this target may carry the file, and marks the file as used, so that it is kept. If the store
+   * must be queried, `asks` is called with true before the query and with false after it.
    */
   readonly use: (
     senderId: string,
@@ -141,7 +143,7 @@ export class Attachments extends Context.Service<Attachments, {
         const until = file.createdAt + kept
         if (!file.condemned) {
           if (until > now() && (yield* blobs.verify(file)) === "stored") return yield* repo.lookAgain(file.id, until)
-          // A message has just used it: the next sweep will see that.
+          // A message has just used the file. The next sweep will see the use.
           if (!(yield* repo.condemn(file.id))) return
         }
         yield* blobs.remove(file.id)
@@ -161,7 +163,7 @@ export class Attachments extends Context.Service<Attachments, {
         retire: Effect.suspend(() => {
           const days = config.RETENTION_MESSAGES_DAYS
           if (days === undefined) return Effect.succeed({ rows: 0, more: false })
-          // Two days more: `usedAt` is only accurate to a day, and the message is stored a moment after it.
+          // Adds two days, because `usedAt` is only accurate to a day and the message is stored a moment later.
           return Effect.map(repo.retire(now() - (days + 2) * DAY_MILLIS, now(), SWEEP_ROWS), batchUpTo(SWEEP_ROWS))
         }),
         reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {

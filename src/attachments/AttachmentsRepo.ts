@@ -29,7 +29,7 @@ interface Row {
   readonly used_at: number | null
 }
 
-/** A second attempt at the same request has the same id: the file exists already, and its size is charged once. */
+/** A second attempt at the same request has the same id, so it finds the file, whose size is charged only once. */
 const RESERVE = `
 WITH known AS (
   SELECT id FROM attachments WHERE id = $1::text AND uploader_id = $2::text
@@ -71,7 +71,7 @@ const LOOK_AGAIN = `UPDATE attachments SET look_at = $2 WHERE id = $1`
 
 const CONDEMN = `UPDATE attachments SET condemned = true WHERE id = $1 AND used_at IS NULL RETURNING id`
 
-/** `used_at` is tested again under the row's lock: a message may just have used the file again. */
+/** `used_at` is tested again under the row's lock, because a message may just have used the file again. */
 const RETIRE = `
 UPDATE attachments SET condemned = true, look_at = $2
 WHERE used_at <= $1 AND id = ANY (ARRAY(
@@ -93,10 +93,10 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
   ) => Effect.Effect<Reservation, SqlError.SqlError>
   readonly byId: (id: string) => Effect.Effect<Attachment | undefined, SqlError.SqlError>
   readonly markStored: (id: string, at: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Records a use, at most once a day: from then on the file is kept as long as messages are. False: it is gone. */
+  /** Records a use. From then on the file is kept as long as messages are. False if the file is gone. */
   readonly markUsed: (id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Overdue>, SqlError.SqlError>
-  /** Sets when the sweep checks the file next; `at` null: not before `retire` hides it. */
+  /** Sets when the sweep checks the file next. Null means not before `retire` hides the file. */
   readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, SqlError.SqlError>
   /** Hides a file that no message has used; false if one has. */
   readonly condemn: (id: string) => Effect.Effect<boolean, SqlError.SqlError>

@@ -6,7 +6,7 @@ import { Budgets } from "../auth/Budgets.ts"
 import { LargeReads } from "../rates/LargeReads.ts"
 import { Blobs, type SignedFiles } from "../files/Blobs.ts"
 
-/** The token of a signed URL, which is the rest of its path. */
+/** The token of a signed URL, which is the last segment of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
   request.url.replace(/[?#].*$/s, "").replace(/^.*\//s, "")
 
@@ -55,7 +55,7 @@ const routes = (files: SignedFiles) =>
     })
   )
 
-/** Serves the signed URLs of the disk store, which has no server. They are opaque, so not in the OpenAPI document. */
+/** Serves the signed URLs of the disk store, which has no server of its own. The OpenAPI document omits these opaque URLs. */
 export const FilesHttp = Layer.unwrap(
   Effect.map(Blobs, ({ signedFiles }) => signedFiles === undefined ? Layer.empty : routes(signedFiles))
 )

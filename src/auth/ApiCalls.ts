@@ -5,7 +5,7 @@ import { DirectRequest } from "../http/DirectRequest.ts"
 import { Counted } from "./Budgets.ts"
 import { InternalError, NotFound, type WireFailure } from "../wire/WireError.ts"
 
-/** A refusal by the API, exactly as its body has it. */
+/** A refusal by the API, with the code, message and details of its body. */
 export interface Refusal extends Pick<WireFailure, "code" | "message" | "details"> {
   readonly status?: number
   /** Milliseconds until a repeat can succeed. */
@@ -20,25 +20,25 @@ export interface ApiAnswer<A = unknown> {
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
 
 /**
- * Calls this server's own HTTP API for one request of another protocol: the same handlers with the same checks, limits and errors as over
- * the network, without the network. None of these calls counts against the general budget of requests.
+ * Calls this server's own HTTP API inside the process, for one request of another protocol. The handlers, checks, limits and errors are
+ * the same as over the network. None of these calls counts against the general budget of requests.
  */
 export interface ApiCalls {
   /**
-   * `A` is what the API's description says of the answer; the tests of the contract hold the API to it. A path is made with
-   * `path`, a query with `query`.
+   * `A` is the answer's type in the API's description, which the contract tests check. Callers make the path with `path` and
+   * the query with `query`.
    */
   readonly call: <A = unknown>(method: Method, path: string, body?: unknown) => Effect.Effect<ApiAnswer<A>, Refusal>
 }
 
-/** Segments of the API's own paths, which are nobody's id (wire.md C.0, Routing). */
+/** Segments of the API's own paths. An id that equals one gets an @ before it, so that it reaches no other route (wire.md C.0). */
 const LITERALS = new Set(["me", "recover", "sync", "invites", "blocks", "batch"])
 
-/** A path with ids in it; an id can be anything that a caller gives. */
+/** A path that contains ids. It is safe for any text that a caller gives as an id. */
 export const path = (strings: TemplateStringsArray, ...ids: ReadonlyArray<string>): string =>
   String.raw({ raw: strings }, ...ids.map((id) => encodeURIComponent(LITERALS.has(id.toLowerCase()) ? `@${id}` : id)))
 
-/** A query of the parameters that are given. */
+/** The query string of the parameters that are not undefined. */
 export const query = (given: Readonly<Record<string, string | number | undefined>>): string => {
   const params = new URLSearchParams()
   for (const [name, value] of Object.entries(given)) if (value !== undefined) params.set(name, String(value))
@@ -68,7 +68,7 @@ export const makeApiCalls = (
   })
   return {
     call: <A>(method: Method, url: string, body?: unknown) => {
-      // It stands for the request it belongs to (address, headers of the answer), but for what is overridden here.
+      // Only the fields given here differ from the outer request. Its address and its answer's headers stay the same.
       const inner = new DirectRequest(request.source as Asked, {
         method,
         url,

@@ -12,8 +12,8 @@ const KEY = /^ac_[A-Za-z0-9_-]{43}$/
 /** Authenticates API keys, for HTTP and for WebSockets. */
 export class Auth extends Context.Service<Auth, {
   /**
-   * The account of a live key. It may be suspended: the caller decides what it may do. A key that is malformed,
-   * unknown, replaced or of a deleted account always fails with the same `Unauthorized`; if the key cannot be
+   * The account of a live key. It may be suspended. The caller decides what it may do. A key that is malformed,
+   * unknown, replaced or of a deleted account always fails with the same `Unauthorized`. If the key cannot be
    * checked, the failure is `Unavailable` (503).
    */
   readonly authenticate: (key: string) => Effect.Effect<Agent, Unauthorized | Unavailable>
@@ -22,8 +22,8 @@ export class Auth extends Context.Service<Auth, {
     Auth,
     Effect.map(Agents, (agents) => {
       /**
-       * The hashes of keys that were live when they were checked last, oldest first; whether they are live now, only
-       * `Agents` knows. A hash costs as much as all else of a check.
+       * The hashes of keys that were live at their last check, oldest first. Only `Agents` knows whether they are live now.
+       * They are cached because computing a hash costs as much as the rest of a check.
        */
       const hashes = new Map<string, Buffer>()
       const refused = Effect.fail(new Unauthorized())

@@ -16,7 +16,7 @@ import { Budgets } from "./Budgets.ts"
 export class CurrentAgent extends Context.Service<CurrentAgent, {
   readonly id: string
   readonly handle: string
-  /** Null: it has set none; its handle is shown instead. */
+  /** Null if the agent has set no name. Its handle is shown instead. */
   readonly displayName: string | null
   readonly status: AgentStatus
 }>()("parley/auth/CurrentAgent") {}
@@ -40,7 +40,7 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
         unhandled | E | Unauthorized | Unavailable | RateLimited
       > =>
         Effect.withFiber((fiber) => {
-          // Not the credential that the middleware is given: that one is wrapped for each request.
+          // Reads the header and not the credential that the middleware gets, because that credential is wrapped for each request.
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const key = bearerOf(request.headers["authorization"])
           const checked = hasReadDeadline(endpoint) ? withReadDeadline(auth.authenticate(key)) : auth.authenticate(key)

@@ -17,7 +17,7 @@ import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
  */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
-/** Whether the request that a fiber works for is counted already: a call to this API from inside it is no other request. */
+/** Whether the fiber's request has been counted. A call to this API from inside a counted request is not counted again. */
 export const Counted = Context.Reference("parley/auth/Budgets/Counted", { defaultValue: () => false })
 
 /** Says for the log what is wrong with the header of a request that has no live key. Contains no part of the header. */
@@ -29,8 +29,8 @@ const whyUnauthorized = (authorization: string | undefined): string =>
     : "No agent has this key: it is wrong, or was replaced, or its account was deleted."
 
 /**
- * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. Answers that may be
- * large get a slot of their agent or address besides (`LargeReads`).
+ * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. A request with a
+ * large answer also takes a slot of its agent or address (`LargeReads`).
  */
 export class Budgets extends Context.Service<Budgets, {
   /** Counts a request of an agent to the endpoint, and runs or refuses the request. */

@@ -11,7 +11,7 @@ import { Budgets } from "./Budgets.ts"
 
 /** The caller of an endpoint where a key is optional. */
 export class CurrentCaller extends Context.Service<CurrentCaller, {
-  /** Null: the request has no key. */
+  /** Null if the request has no key. */
   readonly agent: CurrentAgent["Service"] | null
 }>()("parley/auth/CurrentCaller") {}
 

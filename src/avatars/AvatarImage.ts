@@ -47,10 +47,10 @@ export const formatOf = (bytes: Buffer): Format | undefined => {
   return begins("GIF87a") || begins("GIF89a") ? "gif" : undefined
 }
 
-/** Decodes one frame, sequentially, which needs less memory; fails at decoding errors but not at warnings. */
+/** Decodes one frame. Reads sequentially, which needs less memory. Fails at decoding errors but not at warnings. */
 const OPTIONS: SharpOptions = { sequentialRead: true, pages: 1, failOn: "error" }
 
-/** Loads the library with the first picture: it is large, and most servers do not get a picture for a while. */
+/** Loads the library with the first picture, because the library is large and many servers get no picture for a while. */
 const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
   const { default: sharp } = await import("sharp")
   sharp.cache(false)

@@ -15,7 +15,7 @@ import { AvatarsRepo } from "./AvatarsRepo.ts"
 
 const DAY_MILLIS = 86_400_000
 const SWEEP_ROWS = 100
-/** Delay before a picture that could not be removed is tried again, so that it does not hold up the others. */
+/** Delay before a picture that could not be removed is retried, so that it does not hold up the others. */
 const AGAIN_MILLIS = 600_000
 
 const objectOf = (key: string) => `avatars/${key}`

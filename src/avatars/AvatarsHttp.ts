@@ -39,7 +39,7 @@ const handlers = Endpoints.group(
   })
 )
 
-/** Pictures are public and can be cached for ever: a different picture has a different URL. */
+/** Pictures are public and can be cached for ever, because a different picture has a different URL. */
 const pictures = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const avatars = yield* Avatars
@@ -58,7 +58,7 @@ const pictures = HttpRouter.use((router) =>
           "content-security-policy": "default-src 'none'; sandbox",
           "cross-origin-resource-policy": "cross-origin"
         }
-        // The key is the hash of the picture: whoever has it has the right one, and nothing needs to be read.
+        // The key is the hash of the picture. A client that sends it already has the right picture, so nothing is read.
         if (isAvatarKey(key) && request.headers["if-none-match"] === headers.etag) {
           return HttpServerResponse.empty({ status: 304, headers })
         }

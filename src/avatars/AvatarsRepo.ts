@@ -8,7 +8,7 @@ INSERT INTO avatars (key, look_at) VALUES ($1, $2)
 ON CONFLICT (key) DO UPDATE SET look_at = EXCLUDED.look_at WHERE NOT avatars.condemned
 RETURNING key`
 
-/** Written so that the planner does not look for one agent in the index of all with a picture, or of all live ones. */
+/** Written so that the planner finds an agent by its id, and not in the index of agents with a picture or of live agents. */
 const HAS_ONE = `coalesce(avatar_key, '') <> ''`
 const LIVES = `coalesce(deleted_at, 0) = 0`
 
@@ -18,7 +18,7 @@ const CLEAR = `UPDATE agents SET avatar_key = NULL, updated_at = $2 WHERE id = $
 
 const OVERDUE = `SELECT key FROM avatars WHERE look_at <= $1 ORDER BY look_at LIMIT $2`
 
-/** Only if no agent and no group refers to it. */
+/** Condemns a picture only if no agent and no group refers to it. */
 const CONDEMN = `
 UPDATE avatars SET condemned = true
 WHERE key = $1 AND look_at <= $2 
@@ -34,16 +34,16 @@ const REMOVE = `DELETE FROM avatars WHERE key = $1 AND condemned`
 
 /** All statements on avatars. */
 export class AvatarsRepo extends Context.Service<AvatarsRepo, {
-  /** Records a picture before its bytes are stored; the sweep skips it until `lookAt`. False: it is being removed. */
+  /** Records a picture before its bytes are stored; the sweep skips it until `lookAt`. False if it is being removed. */
   readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, SqlError.SqlError>
   /** False for an account that has ended. */
   readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  /** False if there was none. */
+  /** False if the agent had no picture. */
   readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** Begins the removal of a picture. False: an agent or group refers to it, or its next check was postponed. */
+  /** Begins the removal of a picture. False if an agent or group refers to it, or if its next check was postponed. */
   readonly condemn: (key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Postpones the next check of a picture that is about to be referred to; does nothing if there is none. */
+  /** Postpones the next check of a picture that a group is about to refer to. Does nothing if it is not stored. */
   readonly defer: (key: string, lookAt: number) => Effect.Effect<void, SqlError.SqlError>
   readonly lookAgain: (key: string, at: number) => Effect.Effect<void, SqlError.SqlError>
   readonly remove: (key: string) => Effect.Effect<void, SqlError.SqlError>

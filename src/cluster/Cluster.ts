@@ -6,8 +6,8 @@ import { NodeLines } from "./NodeLines.ts"
 import { ownsShards, shards, SHARDS } from "./Shards.ts"
 
 /**
- * Settings that all shapes share. Entities are evicted from memory after being idle, not because there are many of
- * them.
+ * Settings that all shapes share. Entities are evicted from memory only when they have been idle, however many there
+ * are.
  */
 export const common = {
   simulateRemoteSerialization: false,
@@ -39,7 +39,7 @@ export const awaitShards = Effect.gen(function*() {
   ).pipe(Effect.retry(Schedule.spaced("10 millis")), Effect.timeout("30 seconds"), Effect.orDie)
 })
 
-/** Completes once this node holds a shard, or after 15 seconds: then the other nodes serve its calls. */
+/** Completes once this node holds a shard, or after 15 seconds. Without a shard, the other nodes serve its calls. */
 export const awaitShare = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
   yield* Effect.suspend(() =>
@@ -51,7 +51,7 @@ export const awaitShare = Effect.gen(function*() {
   )
 })
 
-/** Completes once a node that owns shards is known, or after 15 seconds: then readiness reports that none is. */
+/** Completes once a node that owns shards is known, or after 15 seconds. Without such a node, readiness reports the reason. */
 export const awaitOwners = Effect.gen(function*() {
   const members = yield* Members
   yield* Effect.suspend(() =>

@@ -49,11 +49,11 @@ export const migrate = Effect.gen(function*() {
 /** Another process holds the lock of this node's address. */
 export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ readonly address: string }> {
   override get message(): string {
-    return `Another node of this database is ${this.address}: set RUNNER_HOST and RUNNER_PORT to where the others reach this one`
+    return `Another node of this database has the address ${this.address}: set RUNNER_HOST and RUNNER_PORT to the address of this node`
   }
 }
 
-/** When PostgreSQL ends a session that says nothing, if no other node has ended it before. */
+/** After this time without a statement PostgreSQL ends a session, if no other node has ended the session before. */
 const LOCK_EXPIRES_MS = 10_000
 
 /**
@@ -100,15 +100,15 @@ export const claimAddress = (
 /** One connection is for the shard locks; the others are needed while statements hang and are repeated. */
 const CONNECTIONS = 4
 /**
- * How long one attempt to register a node waits for it to be accepted. It is bounded so that a node that is stopping
- * gives up.
+ * How long one attempt to register a node waits until the node may join. The bound lets a node that is stopping end its
+ * attempts.
  */
 const JOINS_WITHIN = "2 seconds"
 
 /** How long a node that is excluded has to release its shards by itself. A node that is silent has had this time already. */
 const RELEASES_WITHIN_MS = 3_000
 const END_WITHIN = "1 second"
-/** How often locks that another session holds are tried again, and how many tries in a row may bring none after some did. */
+/** How often locks that another session holds are tried again, and how many tries in a row may get no lock after one got some. */
 const TRY_EVERY = "50 millis"
 const TRIES = 40
 const FRUITLESS = 4
@@ -119,15 +119,15 @@ const FRUITLESS = 4
  *
  * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
  *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
- * - A node that joins, is drained or stops says so in its row. All nodes act on it at the same moment, which the row
- *   names: the previous owner releases the locks when the next one begins to try them every 50 ms.
+ * - A node that joins, is drained or stops says so in its row. All nodes act on the row at the same moment, which the row
+ *   names. At this moment the previous owner releases the locks, and the next owner begins to try them every 50 ms.
  * - A node that takes no shards still belongs for everything else (`NodeDrain`). If no node takes shards, all do.
  * - A node that is excluded and does not release its shards loses its database sessions, and its locks with them
- *   (`endedBy`). Without that, PostgreSQL ends a session that hangs after LOCK_EXPIRES_MS.
- * - For the last node that leaves, the empty list is withheld: effect would report it as a failure.
- * - The connections are pipelined. Shards that move are released one statement each, some hundred at once, and each
- *   has a third of the lock's expiry for it. Without pipelining the last ones would miss that deadline if the database
- *   is some milliseconds away or the node is busy.
+ *   (`endedBy`). If no node can end them, PostgreSQL ends a session that hangs after LOCK_EXPIRES_MS.
+ * - For the last node that leaves, the empty list is withheld, because effect would report it as a failure.
+ * - The connections are pipelined. Some hundred shards may move at once. Each is released with a statement of its own, for
+ *   which it has a third of the lock's expiry. Without pipelining the last statements would miss that deadline if the
+ *   database is some milliseconds away or the node is busy.
  */
 export const storage = (url: Redacted.Redacted<string>, self: string) =>
   Layer.effect(
@@ -137,9 +137,9 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       const table = yield* NodeTable
       const drain = yield* NodeDrain
       const now = monotonicMillis(yield* Clock.Clock)
-      /** Since when nodes are excluded, by this node's clock. */
+      /** When each excluded node was first seen as excluded, by this node's clock. */
       let excludedSince: ReadonlyMap<string, number> = new Map()
-      /** The nodes that own shards, as the last list said. */
+      /** The nodes that own shards, by the last list. */
       let owning = ""
       let mayEnd = true
       let left = false
@@ -194,9 +194,9 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
             left = true
             return Effect.andThen(storage.unregister(address), Effect.ignore(table.leave(nameOf(address))))
           }),
-        // No node sets the health of another: membership is computed.
+        // No node sets the health of another, because membership is computed.
         setRunnerHealth: () => Effect.void,
-        // effect waits a second between two attempts to lock its shards. Returns the locks that are held in the end.
+        // effect itself waits a second between two attempts to lock shards. Returns the locks that are held at the end.
         acquire: Effect.fnUntraced(function*(address, shards) {
           const wanted = [...shards]
           const known = owning
@@ -214,7 +214,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           const { listed, runners, said } = yield* sightings
           if (left && runners.length === 0) return yield* Effect.never
           yield* endSessions(listed, said)
-          // Waits for the moment at which all nodes act on what one has said, if it is near.
+          // Waits for the moment at which all nodes act on the row of a node that takes or hands over shards, if it is near.
           const waited = Math.min(...said.values().map(({ turnsInMs }) => turnsInMs > 0 ? turnsInMs : Infinity))
           const turned = Number.isFinite(waited) ? waited : 0
           yield* Effect.sleep(turned)
@@ -224,7 +224,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
             const row = said.get(address)
             return row !== undefined && row.owns !== row.turnsInMs <= turned
           })
-          // Somebody has to own the shards: if no node takes them, all do.
+          // Some node must own the shards, so if no node takes them, all nodes do.
           drain.nodes = new Set(idle.length < owners.length ? idle : [])
           owning = owners.filter((address) => !drain.nodes.has(address)).sort().join()
           return runners.map(([runner]): [Runner.Runner, boolean] => {
@@ -251,7 +251,7 @@ const sightOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeSight =>
   reaches: said?.reaches ?? NOBODY
 })
 
-/** Removes the rows that an earlier process at this address left, so that they are not taken for this process's. */
+/** Removes the rows that an earlier process at this address left, so that other nodes do not take them for rows of this process. */
 const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
@@ -292,8 +292,8 @@ const factsOf = (config: Settings) =>
 /**
  * One of many nodes on PostgreSQL. It holds advisory locks for its share of the shards there, on a connection of its
  * own, and takes calls from the other nodes on RUNNER_PORT. A node that is killed loses its shards within about three
- * seconds, one that hangs within five, when another node ends its database sessions. A gateway is a node without shards: it is
- * listed, and listens for pushes to its sockets.
+ * seconds. A node that hangs loses them within five seconds, when another node ends its database sessions. A gateway is a node
+ * without shards: it is listed, and listens for pushes to its sockets.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.mergeAll(NodeProgress.layer, NodeProcedures.layer(config), layerHandOver).pipe(
@@ -309,7 +309,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provideMerge(NodeDrain.layer),
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
     Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
-    // Before the address is claimed, which may take a while: a port that is in use is reported at once.
+    // The node listens before it claims the address, which may take long, so that a port in use is reported at once.
     Layer.provide(NodePort.layer(config)),
     Layer.provideMerge(NodeLines.layer(config)),
     Layer.provide(ShardingConfig.layer({

@@ -6,7 +6,7 @@ import { jobRows, jobRuns, jobSeconds } from "../platform/Metrics.ts"
 export interface Batch {
   /** Rows removed or processed. */
   readonly rows: number
-  /** Whether another batch should follow soon; false: nothing is left for now. */
+  /** Whether another batch should follow soon. False if nothing is left for now. */
   readonly more: boolean
 }
 
@@ -18,7 +18,7 @@ export interface Job<E, R> {
   readonly name: string
   readonly every: Duration.Input
   /**
-   * A bounded piece of work that is safe to run twice and in two processes at once: for a moment two nodes may both
+   * A bounded piece of work that is safe to run twice and in two processes at once. For a moment two nodes may both
    * run the job, and a process may die at any statement.
    */
   readonly batch: Effect.Effect<Batch, E, R>
@@ -30,8 +30,8 @@ const PAUSE = Duration.millis(10)
 const AGAIN = Duration.seconds(30)
 
 /**
- * A background job on stored data, which one process of the cluster runs: once when it takes the job over and then
- * every period, batch after batch until nothing is left. A batch that fails is logged, counted and tried again. Work
+ * A background job on stored data, which one process of the cluster runs. It runs once when the process takes the job over
+ * and then every period, batch after batch until nothing is left. A batch that fails is logged, counted and retried. Work
  * on a process's own memory is not a job.
  */
 export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never, never, Sharding.Sharding | R> => {

@@ -8,22 +8,22 @@ import { type NodeList, ownersKey, ownersOf, ownsShards } from "./Shards.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
 /**
- * The nodes of the cluster, and who owns which shard. The list is read from the database every 500 ms. Every node computes the
- * owners from it; a node that is not the owner of a shard says so, and the caller has the list read again.
+ * The nodes of the cluster, and the owner of each shard. Every node reads the list from the database every 500 ms and computes the
+ * owners from it. A node that is called but does not own the shard says so, and then the caller reads the list again.
  */
 export class Members extends Context.Service<Members, {
   /** Undefined until the list has been read. */
   readonly list: () => NodeList | undefined
-  /** Whether this node belongs to the cluster, as far as it knows. A node that was put out reaches no owners. */
+  /** Whether this node belongs to the cluster, as far as it knows. A node that was excluded reaches no owners. */
   readonly belongs: () => boolean
   /** The listed nodes that belong to the cluster, without this one. */
   readonly others: () => Iterable<string>
   /**
-   * The nodes that may own a shard: the one to which it belongs by the list, and the one to which it belonged before the
-   * last change, which may still hold it. A node that was excluded from the cluster is not among them.
+   * The nodes that may own a shard: the owner by the list, and the owner before the last change of the list, which may still
+   * hold the shard. A node that was excluded from the cluster is not among them.
    */
   readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
-  /** Reads the list; callers at the same time share one reading. */
+  /** Reads the list. Callers at the same time share one reading. */
   readonly look: Effect.Effect<void>
 }>()("parley/cluster/Members") {
   /** For a standalone server, which is the only node. */
@@ -55,9 +55,9 @@ export class Members extends Context.Service<Members, {
           wasMember = isMember
           tellAt = now() + TOLD_EVERY_MS
           if (isMember) return Effect.logInfo(`This node, ${self}, belongs to the cluster`)
-          // A node that stops removes itself from the list: that needs no warning.
+          // A node that stops removes itself from the list, which needs no warning.
           if (isOut && !isListed) return Effect.void
-          return Effect.logWarning(`This node, ${self}, ${isOut ? "is put out of" : "is not taken into"} the cluster. ${reports.explain()}`)
+          return Effect.logWarning(`This node, ${self}, ${isOut ? "was excluded from" : "is not accepted into"} the cluster. ${reports.explain()}`)
         })
 
       const read = Effect.gen(function*() {
@@ -76,7 +76,7 @@ export class Members extends Context.Service<Members, {
         let alive = 0
         for (const [runner, isHealthy] of runners) {
           const node = nameOf(runner.address)
-          // A drained node owns nothing, and belongs all the same.
+          // A drained node owns no shards, but still belongs to the cluster.
           if (!isHealthy && !drain.nodes.has(node)) continue
           alive++
           if (node === self) continue
@@ -90,9 +90,9 @@ export class Members extends Context.Service<Members, {
         for (const [node, runner] of known) {
           if (seen.has(node)) continue
           known.delete(node)
-          // It may hang, or not reach the database. With the line end the calls to it, which are made again at the new owners.
+          // The node may hang, or not reach the database. The end of the line ends the calls to it, and callers try the new owners.
           lines.to(node)?.end("closed")
-          // A node that stops removes itself from the list; one that dies or hangs stays on it for some seconds.
+          // A node that stops removes itself from the list. A node that dies or hangs stays on the list for some seconds.
           const isListed = runners.some(([{ address }]) => nameOf(address) === node)
           yield* isListed
             ? Effect.logWarning(ownsShards(runner)
@@ -136,8 +136,8 @@ const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>,
   })
 
 const LOOK = "500 millis"
-/** How often a node that does not belong to the cluster logs that, and how long it waits before the first time. */
+/** How often a node that does not belong to the cluster logs a warning, and how long it waits before the first one. */
 const TOLD_EVERY_MS = 60_000
 const FIRST_MS = 2_000
-/** How much longer it waits while the reason why some node does not answer is not known yet. */
+/** How much longer the node waits with a warning while it does not know yet why some other node does not answer. */
 const UNSETTLED_MS = 20_000

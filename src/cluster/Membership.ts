@@ -1,4 +1,4 @@
-/** What is known of a node when membership is computed. */
+/** The facts about a node from which membership is computed. */
 export interface NodeSight {
   /** RUNNER_HOST:RUNNER_PORT. */
   readonly address: string
@@ -6,24 +6,24 @@ export interface NodeSight {
   readonly ownsShards: boolean
   /** Its place in the order in which nodes were listed. */
   readonly listed: number
-  /** Whether its address lock is held and its row is fresh; otherwise its own reports do not count. */
+  /** Whether its address lock is held and its row is fresh. Otherwise its own reports do not count. */
   readonly isCurrent: boolean
-  /** Whether its row is older than three seconds, although another owner has written its own all that time. */
+  /** Whether its row is older than three seconds, although another owner has written its own row all that time. */
   readonly isSilent: boolean
   /** The addresses of the nodes that answer it. */
   readonly reaches: ReadonlySet<string>
 }
 
 /**
- * Which of the listed nodes belong to the cluster. Every node computes this from the same rows.
+ * The listed nodes that belong to the cluster. Every node computes them from the same rows.
  *
  * - While any two current owners of shards do not reach each other both ways, the owner with the fewest two-way
- *   contacts is excluded; of equals, the one listed last. So a node that is cut off from the others is excluded alone,
- *   whatever it reports, and of two that do not reach each other the one listed earlier stays.
+ *   contacts is excluded, and of equal owners the one listed last. So a node that is cut off from the others is excluded
+ *   alone, whatever it reports. Of two nodes that do not reach each other, the one listed earlier stays.
  * - A gateway belongs if it and every remaining owner reach each other. It has no influence on owners.
- * - An owner that is silent is excluded: it cannot commit, whomever it answers.
+ * - An owner that is silent is excluded, even if it answers other nodes, because it cannot commit.
  * - Any other node that is not current belongs if more than half of the remaining owners reach it. It has no influence.
- * - If no owner is current, all listed nodes belong: missing reports do not prove that a node is dead.
+ * - If no owner is current, all listed nodes belong, because missing reports do not prove that a node is dead.
  */
 export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> => {
   const owners = nodes.filter(({ isCurrent, ownsShards }) => isCurrent && ownsShards)
@@ -40,15 +40,15 @@ export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> 
   return new Set(nodes.filter(belongs).map(({ address }) => address))
 }
 
-/** Whether a node may be listed: whether it would belong to the cluster as the last one listed. */
+/** Whether a node may be listed. It may if it would belong to the cluster as the last one listed. */
 export const mayJoin = (listed: ReadonlyArray<NodeSight>, self: NodeSight): boolean => {
   const others = listed.filter(({ address }) => address !== self.address)
   return membersOf([...others, { ...self, isCurrent: true, isSilent: false, listed: Number.POSITIVE_INFINITY }]).has(self.address)
 }
 
 /**
- * The owners whose database sessions this node may end: the excluded ones, if this node is current and remains. Of two
- * nodes only one may end the other's, because both compute it from the same rows.
+ * The owners whose database sessions this node may end: the excluded owners, if this node is current and remains. Of two
+ * nodes only one may end the sessions of the other, because both compute this from the same rows.
  */
 export const endedBy = (self: string, nodes: ReadonlyArray<NodeSight>): ReadonlyArray<NodeSight> => {
   const members = membersOf(nodes)

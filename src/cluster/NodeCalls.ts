@@ -12,28 +12,28 @@ export interface Answer {
   readonly ending:
     | "done"
     | "refused"
-    /** The node does not serve this: nothing was done. */
+    /** The node does not serve the target, and nothing was done. */
     | "absent"
-    /** Too many calls are under way: nothing was done. */
+    /** Too many calls are under way, and nothing was done. */
     | "busy"
-    /** The call did not complete: of a defect that its node has logged, or, with the value null, because it was interrupted. */
+    /** The call failed by a defect, which its node has logged, or, with the value null, it was interrupted. */
     | "broken"
   readonly value: unknown
 }
 
 /**
- * Why there is no answer: there is no line (`unsent`: nothing was done), the line broke (`lost`), or the time is over
- * (`late`). A call that is lost or late may have been executed, or may still be.
+ * Why there is no answer: there is no line (`unsent`), the line broke (`lost`), or the call timed out (`late`). An unsent
+ * call was not executed. A call that is lost or late may have been executed, or may still be.
  */
 export type Unanswered = "unsent" | "lost" | "late"
 
-/** Executes calls of other nodes to one procedure; undefined: this node does not serve the target. */
+/** Executes calls of other nodes to one procedure. Returns undefined if this node does not serve the target. */
 export type Handler = (target: string, payload: unknown) => Effect.Effect<Answer> | undefined
 
 const ABSENT: Answer = { ending: "absent", value: null }
 const BUSY: Answer = { ending: "busy", value: null }
 
-/** The most calls, and characters of them, that one node may leave unanswered, and the most that it may have executed here at once. */
+/** The most calls, and the most characters of calls, to one node without an answer. MAX_OPEN also bounds its calls executed here. */
 const MAX_OPEN = 20_000
 const MAX_OPEN_CHARS = 64_000_000
 const LATE_EVERY = "250 millis"
@@ -44,7 +44,7 @@ interface Open {
   readonly settle: (answer: Answer | Unanswered) => void
 }
 
-/** The calls on one line: those of this node that have no answer yet, and those of the other that are executed here. */
+/** The calls on one line: calls of this node that have no answer yet, and calls of the other node that are executed here. */
 class Calls {
   readonly open = new Map<number, Open>()
   chars = 0
@@ -75,7 +75,7 @@ const broken = (cause: Cause.Cause<unknown>): Answer => ({
   value: Cause.hasInterruptsOnly(cause) ? null : new InternalError().code
 })
 
-/** Calls to other nodes and their answers, over the lines between them. A call is made once; whoever calls decides about making it again. */
+/** Calls to other nodes and their answers, over the lines between them. A call is made once. The caller decides whether to repeat it. */
 export class NodeCalls extends Context.Service<NodeCalls, {
   /** Executes calls of other nodes while the scope is open. */
   readonly serve: (procedure: string, handler: Handler) => Effect.Effect<void, never, Scope.Scope>

@@ -5,17 +5,17 @@ import type { Settings } from "../platform/Config.ts"
 import { addressOf } from "./NodeAddress.ts"
 import { clientTls } from "./NodeSecret.ts"
 
-/** Disables Nagle's algorithm: the second of two small writes would wait for the peer's delayed ACK (40 ms). */
+/** Disables Nagle's algorithm, with which the second of two small writes would wait for the peer's delayed ACK (40 ms). */
 export const AT_ONCE = { noDelay: true }
 /** The time-out of one attempt to connect. */
 const PATIENCE = "1 second"
 /** The number of nodes whose last secret is remembered. */
 const MAX_REMEMBERED = 1_000
 
-/** Said of a node that takes no connection in time. */
+/** The reason for a node that accepts no connection in time. */
 export const SILENT = "it does not answer within a second"
 
-/** Explains a failed connection to operators, as far as its error code tells. */
+/** Explains a failed connection to operators, as far as its error code shows the reason. */
 const explain = (error: NodeJS.ErrnoException, hasSecret: boolean): string => {
   const code = error.code ?? ""
   if (code === "ECONNREFUSED") return "nothing listens there (RUNNER_HOST and RUNNER_PORT of that node)"

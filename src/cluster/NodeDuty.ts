@@ -8,9 +8,9 @@ export const Complete = Context.Reference<Latch.Latch>("parley/cluster/NodeDuty/
 
 const notDrained = () => ({ drained: false, joined: false, nodes: new Set<string>() })
 
-/** Which nodes own no shards and are members of the cluster all the same: those that were drained, stop, or have just joined. */
+/** The nodes that own no shards but still belong to the cluster: nodes that were drained, are stopping, or have just joined. */
 export class NodeDrain extends Context.Reference<{
-  /** Whether this node was drained by an operator (wire.md O), or stops. Lost on restart. */
+  /** Whether this node was drained by an operator (wire.md O), or is stopping. Lost on restart. */
   drained: boolean
   /** Whether this node has been listed. */
   joined: boolean
@@ -20,19 +20,19 @@ export class NodeDrain extends Context.Reference<{
   static readonly layer = Layer.sync(NodeDrain, notDrained)
 }
 
-/** Opens the latch: from now on this node can be listed and get shards. */
+/** Opens the latch, so that this node can be listed and get shards. */
 export const complete: Effect.Effect<void> = Effect.flatMap(Complete, (latch) => Effect.asVoid(latch.open))
 
 /**
  * How long the first attempt to release all shards may take. After an outage of the database the storage may wait for a
- * connection that nobody is opening; an attempt that is given up makes it open one.
+ * connection that is not being opened. An attempt that times out makes the storage open a connection.
  */
 const FIRST_RELEASE = "500 millis"
 
 /**
- * Wraps the list of nodes so that this node is only in it while it can serve shards at once.
+ * Wraps the list of nodes so that this node is listed only while it can serve shards at once.
  *
- * - It is not registered before the whole process is built: until then nothing would serve its shards.
+ * - It is not registered before the whole process is built, because until then nothing would serve its shards.
  * - After a failed renewal of its locks it first stops the entities that ran under them, which may take as long as
  *   hanging statements. Until then it neither renews its registration nor registers again.
  */

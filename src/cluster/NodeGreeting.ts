@@ -1,7 +1,7 @@
 import { Data, Effect, Schema } from "effect"
 import type { Socket } from "node:net"
 
-/** Version of the protocol between nodes: increased whenever an older node would misunderstand a newer one. */
+/** Version of the protocol between nodes. It is increased whenever an older node would misunderstand a newer one. */
 export const WIRE = 4
 
 /**
@@ -13,7 +13,7 @@ const Greeting = Schema.fromJsonString(Schema.Struct({
   /** RUNNER_HOST:RUNNER_PORT of the node that greets, and of the one that it means to reach. */
   from: Schema.String,
   to: Schema.String,
-  /** The process that greets: of two processes with one address the later one has the greater number. */
+  /** The process that greets. Of two processes with one address the later one has the greater number. */
   incarnation: Schema.Int,
   /** Why the node refuses the connection, written for operators. */
   refused: Schema.optionalKey(Schema.String)
@@ -22,7 +22,7 @@ export type Greeting = typeof Greeting.Type
 
 const decode = Schema.decodeUnknownOption(Greeting)
 
-/** The other side of a connection wrote something else than a greeting. */
+/** The other side of a connection wrote no greeting. */
 export class NotGreeted extends Data.TaggedError("NotGreeted") {}
 
 const MAX_BYTES = 4_096
@@ -31,7 +31,7 @@ const NEWLINE = 10
 export const writeGreeting = (connection: Socket, greeting: Greeting): void =>
   void connection.write(`${JSON.stringify(greeting)}\n`)
 
-/** Reads the greeting of the other side, and pauses the connection; `rest`: the bytes that came after it. */
+/** Reads the greeting of the other side, and pauses the connection. `rest` holds the bytes that came after the greeting. */
 export const readGreeting = (connection: Socket): Effect.Effect<{ readonly greeting: Greeting; readonly rest: Buffer }, NotGreeted> =>
   Effect.callback((resume) => {
     let received = Buffer.alloc(0)

@@ -1,6 +1,6 @@
 /**
  * The line between two nodes: one TCP connection (TLS, if the nodes have a secret; without Nagle's algorithm) that carries
- * everything that they say to each other, in one order in each direction.
+ * all traffic between them, in one order in each direction.
  *
  * Both sides first write a greeting (`NodeGreeting.ts`). After it each side writes frames:
  *
@@ -9,8 +9,8 @@
  *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has passed on, at first 0
  *     rest      a JSON array of entries, in UTF-8; it may be empty
  *
- * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic: a call of a procedure, the
- * answer to a call, a push to WebSockets of agents, or an announcement which agents have WebSockets on the node.
+ * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic. Entries are calls of procedures,
+ * answers to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets on the node.
  * `NodeLine` does not look into entries. It passes them on one after the other, in the order in which the other side
  * queued them. A call may take long, and calls may end in another order. So an acknowledgement does not say that a
  * call was executed. The answer to the call says it.
@@ -20,15 +20,15 @@
  * - Nothing is ever sent again. Acknowledgements bound what may be under way, and show that the other process works and not only its
  *   kernel. Each frame has one. A side that writes nothing else sends an empty frame after half a second, after 0.2 s
  *   if entries are unacknowledged, and at once after a quarter of a window.
- * - What waits for the window is in this queue, and is bounded by those who queue it: a call beyond 20,000 is refused
- *   (`NodeCalls.ts`), pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`), all changes of one agent's
- *   WebSockets are one announcement. If calls and answers together still exceed MAX_QUEUED_CHARS, the line ends.
- * - The line ends when nothing was heard for 3 s, when a frame was not acknowledged within 5 s, or when a frame makes no sense: a
- *   length above MAX_FRAME, a gap in the numbers, an unknown topic. A frame whose number was passed on already is ignored. TCP
- *   does neither lose nor repeat, but proxies and mistakes do.
- * - A line that has ended is never continued. `NodeLines.ts` opens another one, from either side, and what was under way is
- *   lost. A call without an answer is made again, at the node that owns its actor by then, with the same id; the id makes a second execution
- *   harmless. Both nodes read from the database what pushes may have told, and announce all their WebSockets.
+ * - Entries that wait for the window are in this queue. The code that queues them bounds them. A call beyond 20,000 is refused
+ *   (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`). All changes of one
+ *   agent's WebSockets are one announcement. If calls and answers together still exceed MAX_QUEUED_CHARS, the line ends.
+ * - The line ends when no byte arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame is malformed. A frame
+ *   with a length above MAX_FRAME, a gap in the numbers or an unknown topic is malformed. A frame that repeats a number is ignored. TCP
+ *   neither loses nor repeats bytes, but a proxy or a defect may.
+ * - A line that has ended is never continued. `NodeLines.ts` opens another one, from either side, and entries that were under way
+ *   are lost. A call without an answer is repeated with the same id, at the node that owns its actor by then. The id makes a second
+ *   execution harmless. Both nodes read the messages of lost pushes from the database, and announce all their WebSockets.
  */
 
 import type { Socket } from "node:net"
@@ -43,7 +43,7 @@ const WINDOW_CHARS = 4_000_000
 /** The most characters of calls and answers that wait for room in the window; twice what calls may have (`NodeCalls.ts`). */
 const MAX_QUEUED_CHARS = 128_000_000
 const EMPTY = "[]"
-/** A line ends well before its numbers do; one flush writes a few frames at most. */
+/** A line ends before it runs out of numbers. One flush writes a few frames at most. */
 const MAX_NUMBER = 2 ** 32 - 1_000
 const BEAT_MS = 500
 /** How long an acknowledgement waits for a frame that is sent anyway. */
@@ -51,16 +51,16 @@ const ACKNOWLEDGE_MS = 200
 export const SILENT_MS = 3_000
 const UNACKNOWLEDGED_MS = 5_000
 
-/** Queued on a line: its JSON text, or what makes that text when it is sent. */
+/** An entry in the queue: its JSON text, or an object that makes the text when the entry is sent. */
 export type Entry = string | { readonly encode: () => string }
 
-/** Why a line ended: `answer`: a frame was not understood; `silence`: nothing was heard, or nothing acknowledged. */
+/** Why a line ended. `answer` means that a frame was not understood, `silence` that nothing was received or acknowledged in time. */
 export type LineEnd = "answer" | "silence" | "connection" | "closed"
 
 export interface LineEvents {
   /** Takes one entry. If it throws, the entry was not understood, and the line ends. */
   readonly hear: (line: NodeLine, entry: ReadonlyArray<unknown>) => void
-  /** Called once; nothing is heard afterwards. */
+  /** Called once. No entry follows. */
   readonly ended: (line: NodeLine, end: LineEnd, cause: unknown) => void
   /** Called once, when the other side acknowledges a frame for the first time. */
   readonly confirmed?: (line: NodeLine) => void
@@ -95,7 +95,7 @@ export class NodeLine {
   private takenBytes = 0
   private received: Array<Buffer> = []
   private receivedBytes = 0
-  /** How many bytes the first frame in `received` has, as far as that is known. */
+  /** The bytes that `received` must hold before its first frame can be read further. */
   private wanted = HEAD
   private lastHeard: number
   private isAcknowledged = false
@@ -110,7 +110,7 @@ export class NodeLine {
     this.sentAt = this.lastHeard = now()
   }
 
-  /** Begins to read; `first`: the bytes that came after the greeting. */
+  /** Begins to read. `first` holds the bytes that came after the greeting. */
   begin(first: Buffer): void {
     const { connection } = this
     connection.on("error", (error) => this.end("connection", error))
@@ -145,7 +145,7 @@ export class NodeLine {
     if (this.isOver) return
     this.queue.push(entry)
     if (typeof entry === "string" && (this.queuedChars += entry.length) > MAX_QUEUED_CHARS) {
-      return this.end("silence", new Error("too much waits for it"))
+      return this.end("silence", new Error("too many calls and answers wait"))
     }
     this.schedule()
   }
@@ -155,7 +155,7 @@ export class NodeLine {
     this.queue = this.queue.filter((entry) => !isDropped(entry))
   }
 
-  /** Must be called a few times a second: shows the other side that this one lives, and, if `judges`, ends the line when the other one does not. */
+  /** Must be called a few times a second. Shows the other side that this one lives. If `judges`, ends the line when the other is silent. */
   check(judges: boolean): void {
     const now = this.now()
     const [oldest] = this.unacknowledged
@@ -164,7 +164,7 @@ export class NodeLine {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
     const quiet = now - this.sentAt
-    // Empty frames are acknowledged by the next frame, whenever that is sent: otherwise each would be answered at once.
+    // Empty frames are acknowledged by the next frame only. Otherwise two nodes would answer empty frames without end.
     if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.takenBytes > 0)) this.flush(true)
   }
 
@@ -188,7 +188,7 @@ export class NodeLine {
     })
   }
 
-  /** Sends what is queued, as far as the window has room. `always`: at least an empty frame. */
+  /** Sends queued entries, as far as the window has room. With `always` it sends at least an empty frame. */
   private flush(always: boolean): void {
     if (this.isOver) return
     const { queue } = this

@@ -4,7 +4,7 @@ import type { Socket } from "node:net"
 import type { Settings } from "../platform/Config.ts"
 import { type GREETINGS, greetingsFailed, lineFrames, linesBroken } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { makeDial, SILENT } from "./NodeDial.ts"
 import { type Greeting, NotGreeted, readGreeting, WIRE, writeGreeting } from "./NodeGreeting.ts"
@@ -21,28 +21,28 @@ export interface LineWatcher {
   readonly ended: (line: NodeLine, end: LineEnd) => void
 }
 
-/** Why a connection from another node is not taken: it did not greet, or it was answered with a refusal. */
+/** Why a connection from another node is not accepted: the node sent no greeting, or its greeting was refused. */
 export type NotTaken = "stranger" | "refused"
 
 /**
  * The lines between this node and the others, one for each pair of nodes. Of two nodes that want a line, the one with the
- * smaller name connects at once, and the other one when there has been no line for two seconds: perhaps connections are
- * possible in that direction only. If both connect at the same time, the connection of the smaller name is kept.
+ * smaller name connects at once. The other one connects when there has been no line for two seconds, because connections may be
+ * possible in its direction only. If both connect at the same time, the connection of the smaller name is kept.
  */
 export class NodeLines extends Context.Service<NodeLines, {
   /** This node's name: RUNNER_HOST:RUNNER_PORT. */
   readonly self: string
-  /** Handles the entries of a topic. To be called before `start`. */
+  /** Handles the entries of a topic. Must be called before `start`. */
   readonly hear: (topic: Topic, handler: (line: NodeLine, entry: ReadonlyArray<unknown>) => void) => void
   readonly watch: (watcher: LineWatcher) => void
-  /** From now on there are lines: all topics have handlers. */
+  /** Begins to open and accept lines. All topics must have handlers by then. */
   readonly start: Effect.Effect<void>
-  /** Sets with which nodes this one should have lines; lines with others stay until they break. */
+  /** Sets the nodes with which this node should have lines. Lines with other nodes stay until they break. */
   readonly want: (nodes: Iterable<string>) => Effect.Effect<void>
   /** The line with a node, unless there is none at the moment. */
   readonly to: (node: string) => NodeLine | undefined
   readonly all: () => Iterable<NodeLine>
-  /** Why there is no line with a node, written for operators; undefined: there is one, or nobody knows why not. */
+  /** Why there is no line with a node, written for operators. Undefined if there is a line, or the reason is not known. */
   readonly problem: (node: string) => string | undefined
   /** Takes a connection that another node has opened. */
   readonly accept: (connection: Socket) => Effect.Effect<void, NotTaken>
@@ -68,7 +68,7 @@ export class NodeLines extends Context.Service<NodeLines, {
       NodeLines,
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        // A transaction id: of two processes with one address the later one has the greater number, whatever the clocks show.
+        // A transaction id, so that of two processes with one address the later one has the greater number, whatever the clocks show.
         const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
         const self = nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT })
         return yield* make(self, made?.no ?? 0, makeDial(config))
@@ -86,7 +86,7 @@ interface Failed {
 export const make = Effect.fnUntraced(function*(self: string, incarnation: number, dial: (node: string) => Effect.Effect<Socket, string>) {
   const now = monotonicMillis(yield* Clock.Clock)
   const fork = Effect.runForkWith(yield* Effect.context<never>())
-  const warnings = new OncePerMinute(now)
+  const warnings = new LogThrottle(MINUTE_MS)
   const started = yield* Latch.make(false)
   const handlers = new Map<string, (line: NodeLine, entry: ReadonlyArray<unknown>) => void>()
   const watchers: Array<LineWatcher> = []
@@ -96,20 +96,20 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
   const dialling = yield* FiberMap.make<string>()
 
   const warn = (key: string, text: string, cause?: unknown): void => {
-    if (warnings.allows(key)) fork(cause === undefined ? Effect.logWarning(text) : Effect.logWarning(text, Cause.fail(cause)))
+    fork(warnings.log(cause === undefined ? Effect.logWarning(text) : Effect.logWarning(text, Cause.fail(cause)), key))
   }
 
   /** Logs why a line ended. The death of a node is logged once, by `Members`. */
   const explain = (node: string, end: LineEnd, cause: unknown): void => {
     if (end === "closed") return
     linesBroken.at(end).add()
-    if (end === "answer") return warn(`${node} answer`, `The line to node ${node} is closed: what it said is not understood. Do both run the same version of Parley?`, cause)
+    if (end === "answer") return warn(`${node} answer`, `The line to node ${node} was closed, because a frame from the node was not understood. Do both run the same version of Parley?`, cause)
     const text = `The line to node ${node} broke: ${cause instanceof Error ? cause.message : "the connection was closed"}`
     if (end === "silence") warn(`${node} silence`, text)
     else fork(Effect.logDebug(text))
   }
 
-  /** Begins a line with a node; `isPreferred`: it was the smaller name that connected. */
+  /** Begins a line with a node. `isPreferred` says that the node with the smaller name has connected. */
   const begin = (node: string, greeting: Greeting, connection: Socket, rest: Buffer, isPreferred: boolean, ended: () => void): void => {
     const known = lines.get(node)
     if (known !== undefined && !isPreferred && preferred.has(known) && greeting.incarnation <= known.incarnation) {
@@ -120,7 +120,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
     const line = new NodeLine(node, greeting.incarnation, connection, {
       hear: (line, entry) => {
         const handler = handlers.get(entry[0] as string)
-        if (handler === undefined) throw new Error(`nothing is known about ${String(entry[0])}`)
+        if (handler === undefined) throw new Error(`unknown topic ${String(entry[0])}`)
         handler(line, entry)
       },
       ended: (line, end, cause) => {
@@ -166,7 +166,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
       let failures = 0
       while (true) {
         if (node < self) yield* Effect.sleep(SECOND_MS)
-        // The other side has connected; or it may be about to.
+        // The other side may have connected meanwhile.
         if (lines.has(node)) {
           failures = 0
           yield* Effect.sleep(AGAIN_MS)
@@ -176,7 +176,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
         const result = yield* Effect.result(connected(node))
         if (result._tag === "Success") {
           failures = 0
-          // A line that breaks is opened again at once, four times a second at most.
+          // A line that breaks is opened again at once, but at most four times a second.
           yield* Effect.sleep(Math.max(0, at + AGAIN_MS - now()))
           continue
         } else {
@@ -184,7 +184,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
           problems.set(node, result.failure.reason)
           greetingsFailed.at(result.failure.kind).add()
         }
-        // Handshakes with a node that is always refused are dear, so the pauses become longer.
+        // Handshakes with a node that is always refused are expensive, so the pauses become longer.
         yield* Effect.sleep(Math.min(AGAIN_MS * 2 ** Math.max(0, failures - AT_ONCE_FAILURES), SELDOM_MS))
       }
     })
@@ -196,7 +196,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
 
   let checkedAt = now()
   yield* Effect.sync(() => {
-    // If this process stood still, what the others said meanwhile is still to be read.
+    // If this process stood still, it has yet to read the frames that arrived meanwhile.
     const stoodStill = now() - checkedAt > 2 * CHECK_MS
     checkedAt = now()
     for (const line of lines.values()) line.check(!stoodStill)
@@ -227,12 +227,12 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
       const refusal = to !== self
         ? `the node that answers there is ${self}`
         : parley !== WIRE
-        ? `it speaks version ${WIRE} of what nodes say to each other, not version ${parley}: all nodes must run the same release of Parley`
+        ? `it speaks version ${WIRE} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
         : process < (lines.get(from)?.incarnation ?? 0)
         ? "a later process has its address"
         : undefined
       if (refusal !== undefined) {
-        if (to === self) warn(`refused ${from}`, `Node ${from} is refused: ${parley === WIRE ? refusal : `it speaks version ${parley} of what nodes say to each other, and this node version ${WIRE}`}`)
+        if (to === self) warn(`refused ${from}`, `Node ${from} is refused: ${parley === WIRE ? refusal : `it speaks version ${parley} of the protocol between nodes, and this node version ${WIRE}`}`)
         writeGreeting(connection, greeting(from, refusal))
         connection.destroySoon()
         return yield* Effect.fail<NotTaken>("refused")

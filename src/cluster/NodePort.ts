@@ -10,7 +10,7 @@ import { nodeConnections } from "../http/Connections.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { CONNECTIONS, connectionsRefused } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 
 /** This node cannot listen on RUNNER_HOST and RUNNER_PORT. */
 export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
@@ -19,20 +19,20 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
   const code: unknown = Reflect.get(Object(cause), "code")
   return new NodeListenFailed({
     message: code === "EADDRINUSE"
-      ? `RUNNER_PORT ${RUNNER_PORT} on ${RUNNER_HOST} is in use: stop what listens there, or set RUNNER_PORT.`
+      ? `RUNNER_PORT ${RUNNER_PORT} on ${RUNNER_HOST} is in use: stop the program that listens there, or set RUNNER_PORT.`
       : code === "EADDRNOTAVAIL" || code === "ENOTFOUND"
       ? `RUNNER_HOST ${RUNNER_HOST} is not an address of this machine.`
       : `Cannot listen for other nodes on ${RUNNER_HOST}:${RUNNER_PORT}: ${cause instanceof Error ? cause.message : String(cause)}`
   })
 }
 
-/** A connection that is idle for this long is closed; each side of a line says something twice a second. */
+/** A connection that is idle for this long is closed. Each side of a line sends a frame twice a second. */
 const SILENT_MS = 10_000
 /** How long open connections may still send data after this node stops listening. */
 const CLOSED_WITHIN = "500 millis"
 /**
- * A refused secret is reported only if no connection from that host is accepted within this time: during a rotation a
- * node tries its other secret at once.
+ * A refused secret is reported only if no connection from that host is accepted within this time, because during a
+ * rotation a node tries its other secret at once.
  */
 const SECOND_TRY = "3 seconds"
 const MAX_REMEMBERED = 1_000
@@ -41,10 +41,10 @@ type Refusal = typeof CONNECTIONS[number]
 
 const WORDS: Record<Refusal, string> = {
   secret: "it does not know RUNNER_SECRET",
-  plain: "it does not encrypt: it has no RUNNER_SECRET, or is no node",
+  plain: "it does not encrypt: it has no RUNNER_SECRET, or is not a node",
   encrypted: "it encrypts, and this node has no RUNNER_SECRET",
-  silent: "it said nothing",
-  stranger: "it is no node of this version of Parley"
+  silent: "it sent nothing",
+  stranger: "it is not a node of this version of Parley"
 }
 
 const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
@@ -60,7 +60,7 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
 /** The first byte of a TLS handshake. */
 const HANDSHAKE = 0x16
 
-/** The port on which this node listens for the others; with RUNNER_PORT=0 the system has chosen it. */
+/** The port on which this node listens for the others. With RUNNER_PORT=0 the system has chosen it. */
 export class NodePort extends Context.Service<NodePort, number>()("parley/cluster/NodePort") {}
 
 /**
@@ -76,12 +76,12 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const scope = yield* Effect.scope
       const stallGuard = yield* StallGuard
-      const warnings = new OncePerMinute(now)
+      const warnings = new LogThrottle(MINUTE_MS)
       const lastAccepted = new Map<string, number>()
 
       const tell = (host: string, refusal: Refusal): void => {
         connectionsRefused.at(refusal).add()
-        if (warnings.allows(`${refusal} ${host}`)) fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
+        fork(warnings.log(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`), `${refusal} ${host}`))
       }
       const refuse = (host: string, refusal: Refusal | undefined): void => {
         if (refusal === undefined) return
@@ -107,7 +107,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
         connections.began(open.get(nameOf(connection)) ?? connection)
         fork(Effect.forkIn(Effect.catch(nodes.accept(connection), (refusal) => Effect.sync(() => {
           if (refusal === "refused") return
-          // A peer that has closed the connection without a word was not refused.
+          // A peer that has closed the connection without sending a byte was not refused.
           if (connection.bytesRead > 0) refuse(host, refusal)
           connection.destroy()
         })), scope))
@@ -155,7 +155,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
           // Another connection from the same address and port may have been accepted before this event.
           if (open.get(name) === connection) open.delete(name)
         })
-        // The reader, if there is one yet, handles errors; without any listener an error would end the process.
+        // The reader, if there is one yet, handles errors. Without any listener an error would end the process.
         connection.on("error", () => {})
       })
       connections.guard(listener)

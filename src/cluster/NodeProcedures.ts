@@ -9,13 +9,13 @@ import { NodeLines } from "./NodeLines.ts"
 import { Members } from "./Members.ts"
 import { codecOf } from "./Procedures.ts"
 
-/** There is no answer from a node; `reason` is for operators. */
+/** A node did not answer. `reason` is for operators. */
 export class NodeSilent extends Data.TaggedError("NodeSilent")<{ readonly node: string; readonly reason: string }> {}
 
 /** A procedure that every node carries out for itself. */
 export interface NodeProcedure<Payload, A> {
   readonly at: (node: string, payload: Payload) => Effect.Effect<A, NodeSilent>
-  /** Asks all known nodes at once, this one included; a node without an answer has undefined and the reason. */
+  /** Calls the procedure on all known nodes at once, this one included. For a node without an answer, the reason is returned. */
   readonly everywhere: (payload: Payload) => Effect.Effect<ReadonlyArray<NodeAnswer<A>>>
 }
 
@@ -26,7 +26,7 @@ export interface NodeAnswer<A> {
   readonly silence: string
 }
 
-/** Nobody waits longer for a node (wire.md O). */
+/** The longest wait for a node (wire.md O). */
 const PATIENCE = "900 millis"
 const PATIENCE_MS = 900
 const HANGS = "It did not answer within a second: it hangs, is very busy, or cannot be reached."
@@ -35,20 +35,20 @@ const LISTED_MS = 1_000
 const LIST_PATIENCE = "500 millis"
 
 /**
- * Procedures of nodes: what concerns one process (its sockets, its figures) and not an entity. Answers come within a
- * second or not at all, and nothing is repeated: for looking, and for what may be asked for again by a person.
+ * Procedures that concern one process (its sockets, its figures) and no entity. Answers come within a second or not at
+ * all, and no call is repeated. So procedures are for reading, and for commands that a person can repeat.
  */
 export class NodeProcedures extends Context.Service<NodeProcedures, {
-  /** This node's name: RUNNER_HOST:RUNNER_PORT; of a standalone server HOST:PORT, right once it listens. */
+  /** This node's name: RUNNER_HOST:RUNNER_PORT, or HOST:PORT of a standalone server, which is correct once the server listens. */
   readonly self: () => string
   /** Whether this is a standalone server. */
   readonly alone: boolean
   /**
-   * The nodes of this database, this one first: those that the cluster lists, and those that have ended without saying
-   * so within the last ten minutes.
+   * The nodes of this database, this one first: the nodes that the cluster lists, and nodes that have died within the last
+   * ten minutes.
    */
   readonly nodes: Effect.Effect<ReadonlyArray<string>>
-  /** Declares a procedure: what this node does when asked, and how the others are asked. While the scope is open. */
+  /** Declares a procedure while the scope is open. `here` carries it out on this node, and the result calls it on any node. */
   readonly make: <Payload extends Schema.Top, Success extends Schema.Top>(procedure: {
     readonly name: string
     readonly payload: Payload
@@ -82,7 +82,7 @@ export class NodeProcedures extends Context.Service<NodeProcedures, {
               SELECT address FROM cluster_nodes WHERE clock_timestamp() - said_at < interval '10 minutes' ORDER BY address`,
             LIST_PATIENCE
           ).pipe(Effect.catch(() => Effect.succeedNone))
-          // Without the database, those that were there a moment ago.
+          // Without an answer from the database, the nodes of the last list are used.
           const said = Option.match(rows, { onNone: () => known.names, onSome: (all) => all.map(({ address }) => address) })
           known = { names: [...new Set([self, ...[...members.others(), ...said].sort()])], at: now() }
           return known.names
@@ -120,7 +120,7 @@ const make = Effect.fnUntraced(function*(alone: boolean, self: () => string, nod
         }
         if (typeof answer === "string") return yield* silent(HANGS)
         if (answer.ending === "done") return answers.decode(answer.value)
-        return yield* silent(answer.ending === "broken" ? "It failed: its log says why." : "It does not know what it was asked: it is starting, or of another version.")
+        return yield* silent(answer.ending === "broken" ? "It failed: its log says why." : "It does not know this procedure: it is starting, or runs another version of Parley.")
       })
       const at = (node: string, given: Payload["Type"]): Effect.Effect<Success["Type"], NodeSilent> =>
         Effect.timeoutOrElse(Effect.suspend(() => node === self() ? here(given) : ask(node, given)), {

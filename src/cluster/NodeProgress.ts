@@ -33,7 +33,7 @@ export interface Sight {
 
 /**
  * Decides whether a node works as a member of its cluster: it knows the others, they know it, and it holds its shards.
- * Some missing shards are tolerated for a while, because shards move; holding none of them counts at once.
+ * Some missing shards are tolerated for a while, because shards move. A node that holds none of its shards does not work.
  */
 export class ClusterProgress {
   private unlistedSince: number | undefined
@@ -44,7 +44,7 @@ export class ClusterProgress {
   private share: ReadonlyArray<number> = []
 
   /**
-   * Why the node does not work, written for operators; undefined: it does. Must be called often, because it measures
+   * Why the node does not work, written for operators, or undefined if it works. Must be called often, because it measures
    * durations.
    */
   look(now: number, { explanation, holds, list, owns, self }: Sight): string | undefined {
@@ -58,7 +58,7 @@ export class ClusterProgress {
     this.unlistedSince = listed ? undefined : this.unlistedSince ?? now
     if (this.unlistedSince !== undefined) {
       this.incompleteSince = undefined
-      // A node that was excluded may be back in a moment; one that was never a member owns nothing and is reported at
+      // A node that was excluded may be back in a moment. A node that was never a member owns nothing, and is reported at
       // once.
       if (!this.wasListed || now - this.unlistedSince > UNLISTED_MS) {
         return `This node, ${self}, does not belong to the cluster, since ${seconds(now - this.unlistedSince)}. ${explanation}`
@@ -78,7 +78,7 @@ export class ClusterProgress {
     if (this.incompleteSince === undefined) return undefined
     const since = now - this.incompleteSince
     if (held > 0 && since <= MOVING_MS) return undefined
-    return `This node holds ${held} of its ${this.share.length} shards, since ${seconds(since)}: another session has not let go of their locks, or this node's own session in PostgreSQL was lost (DATABASE_URL must lead there without a pooler that shares sessions).`
+    return `This node holds ${held} of its ${this.share.length} shards, since ${seconds(since)}: another session still holds their locks, or this node's own session in PostgreSQL was lost (DATABASE_URL must lead there without a pooler that shares sessions).`
   }
 }
 

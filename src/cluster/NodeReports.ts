@@ -5,12 +5,12 @@ import { SILENT_MS } from "./NodeLine.ts"
 import { NodeLines } from "./NodeLines.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 
 /**
- * The reports that nodes write about themselves into the table `cluster_nodes`. This node asks for a line with every live node there, listed or
- * not, and writes which nodes it reaches, so each node knows which nodes can talk with each other. It reaches a node if a frame
- * on their line was acknowledged; a line on which greetings arrive and frames do not counts for nothing.
+ * The reports that nodes write about themselves into the table `cluster_nodes`. This node opens a line with every live node in the
+ * table, listed or not, and writes which nodes it reaches. So each node knows which nodes can talk with each other. A node is reached
+ * if it has acknowledged a frame on the line. A line on which only greetings arrive does not count.
  */
 export class NodeReports extends Context.Service<NodeReports, {
   /** Whether every other listed node has a line with this one, or has none for a known reason. */
@@ -27,7 +27,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         const drain = yield* NodeDrain
         const { self } = lines
         const now = monotonicMillis(yield* Clock.Clock)
-        const warnings = new OncePerMinute(now)
+        const warnings = new LogThrottle(MINUTE_MS)
         const changed = yield* Latch.make(true)
         const parted = yield* Latch.make(false)
         /** When the row of each node was last fresh or its lock held. */
@@ -35,8 +35,8 @@ export class NodeReports extends Context.Service<NodeReports, {
         let rows: ReadonlyArray<NodeRow> = []
 
         /**
-         * Until when a node still counts as reached although its connection broke: the two nodes connect again at once. A node
-         * that is killed loses the lock of its address, so that it does not count any longer.
+         * Until when a node still counts as reached although its connection broke, because the two nodes connect again at once.
+         * A node that was killed loses the lock of its address, and then does not count any longer.
          */
         const torn = new Map<string, number>()
         lines.watch({
@@ -62,7 +62,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         /** Why there is no line with a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== WIRE
-            ? `it speaks version ${theirs.wire} of what nodes say to each other, and this node version ${WIRE}: all nodes must run the same release of Parley`
+            ? `it speaks version ${theirs.wire} of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
             : lines.problem(address)
 
         const look = Effect.gen(function*() {
@@ -73,9 +73,9 @@ export class NodeReports extends Context.Service<NodeReports, {
             const { address, isFresh, isLocked } = row
             if (address === self || (!isFresh && !isLocked)) continue
             seen.set(address, at)
-            // A node that is gone is not logged here: `Members` does that.
+            // `Members` logs a node that is gone.
             if (!isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
-            if (warnings.allows(address)) yield* Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`)
+            yield* warnings.log(Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`), address)
           }
           // Nodes without a row are kept for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.
           for (const [node, seenAt] of seen) if (at - seenAt >= UNSEEN_MS) seen.delete(node)
@@ -86,14 +86,14 @@ export class NodeReports extends Context.Service<NodeReports, {
           return table.say(self, reaches(), { ...facts, url: url() }, drain.joined && !drain.drained)
         }).pipe(
           Effect.timeout("3 seconds"),
-          Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),
+          Effect.catchCause((cause) => Effect.logDebug("This node could not write which nodes it reaches", cause)),
           Effect.andThen(within(changed, SAID_EVERY)),
           Effect.forever,
           Effect.forkScoped
         )
         yield* look.pipe(
           Effect.timeout("3 seconds"),
-          Effect.catchCause((cause) => Effect.logDebug("What the other nodes say could not be read", cause)),
+          Effect.catchCause((cause) => Effect.logDebug("The reports of the other nodes could not be read", cause)),
           Effect.andThen(within(parted, LOOK_EVERY)),
           Effect.forever,
           Effect.forkScoped

@@ -5,7 +5,7 @@ import type { ConnectionOptions, TlsOptions } from "node:tls"
 const SUITE = { ciphers: "ECDHE-PSK-CHACHA20-POLY1305", minVersion: "TLSv1.2", maxVersion: "TLSv1.2" } as const
 
 /**
- * PSK identities, by the position of the secret in the server's RUNNER_SECRET: the client's first secret may be the
+ * PSK identities, by the position of the secret in the server's RUNNER_SECRET. The client's first secret may be the
  * server's second.
  */
 const IDENTITIES = ["parley", "parley 2"] as const

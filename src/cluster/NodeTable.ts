@@ -11,7 +11,7 @@ export const Facts = Schema.Struct({
   publicUrl: Schema.NullOr(Schema.String),
   /** LIMITS_* by name. */
   limits: Schema.Record(Schema.String, Schema.Number),
-  /** The address at which it takes requests of clients; absent in versions of before. */
+  /** The address at which the node takes requests of clients. Older versions leave it out. */
   url: Schema.optionalKey(Schema.String)
 })
 export type Facts = typeof Facts.Type
@@ -21,18 +21,18 @@ export interface NodeRow {
   readonly address: string
   readonly reaches: ReadonlySet<string>
   readonly facts: Facts | undefined
-  /** Its place in the order in which nodes were listed; null: it is not listed. */
+  /** The node's place in the order in which nodes were listed, or null if the node is not listed. */
   readonly listed: number | null
   /** Whether its process holds the lock of its address. */
   readonly isLocked: boolean
   /** Whether it has written its row within the last three seconds. */
   readonly isFresh: boolean
   /**
-   * Whether the row is older than three seconds although some node has written its own for three seconds without a gap.
-   * So after a pause of the database no node is silent before all of them had three seconds to write.
+   * Whether the row is older than three seconds although some node has written its own row for three seconds without a
+   * gap. So after a pause of the database no node is silent before all nodes had three seconds to write.
    */
   readonly isSilent: boolean
-  /** Whether it takes shards, once `turnsInMs` have passed; until then it is the other way round. */
+  /** Whether the node takes shards once `turnsInMs` have passed. Until then the opposite holds. */
   readonly owns: boolean
   readonly turnsInMs: number
   /** When the row was read, by the database's clock. */
@@ -49,12 +49,12 @@ export const lockKeyOf = (address: string): number => createHash("sha256").updat
 
 /**
  * How old the row of a node that works may be. A row is written every half second, so a node may stand still for 2.4 s.
- * A garbage collection, a busy processor or one lost packet lasts shorter than that.
+ * A garbage collection, a busy processor or one lost packet takes less time.
  */
 const FRESH = "3 seconds"
 /**
- * How long after a node has said that it takes or gives away shards all nodes act on it. Each node reads the rows every
- * half second, so by then every node knows of it, and all of them act at the same moment.
+ * The delay after a node has written that it takes or hands over shards, until all nodes act on the row at the same
+ * moment. Each node reads the rows every half second, so every node has read the row by then.
  */
 const TURN = "0.75 seconds"
 /** How long the execution of `end` may be delayed. */
@@ -70,16 +70,16 @@ const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(Facts))
 export class NodeTable extends Context.Service<NodeTable, {
   /** The rows that were written within the last ten minutes, of listed nodes and others. */
   readonly look: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
-  /** Where the nodes that are alive take requests of clients. Needs no other table, so a standalone server's database has it too. */
+  /** The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone server too. */
   readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** Writes this node's row, replacing the previous one. `owns`: whether it takes shards. */
+  /** Writes this node's row, replacing the previous one. `owns` says whether the node takes shards. */
   readonly say: (address: string, reaches: ReadonlySet<string>, facts: Facts, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
-  /** Writes that a node takes shards from now on: with all other nodes at one moment, or at once. */
+  /** Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately. */
   readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Ends database sessions of other nodes and returns their number, if the rows that were read at `readAt` are not older
-   * than a second: all sessions of a node whose row is not fresh, otherwise only the one that holds locks of shards. Sessions
-   * that began after the row was written belong to a new process at that address, and stay.
+   * Ends database sessions of other nodes and returns their number. Does nothing if the rows that were read at `readAt` are
+   * older than a second. A node whose row is not fresh loses all its sessions. Another node loses only the session that holds
+   * locks of shards. Sessions that began after the row was written belong to a new process at the address, and stay.
    */
   readonly end: (addresses: ReadonlyArray<string>, readAt: string) => Effect.Effect<number, SqlError.SqlError>
   /** Removes a node's row, and all rows older than ten minutes. */

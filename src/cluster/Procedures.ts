@@ -18,8 +18,8 @@ export interface Behaviour<R extends Rpc.Any> {
 export type Behaviours<Rpcs extends Rpc.Any> = { readonly [R in Rpcs as R["_tag"]]: Behaviour<R> }
 
 /**
- * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard; otherwise it is sent
- * to the owner. It fails with Unavailable after 5 seconds.
+ * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard. Otherwise the call is sent
+ * to the owner, and fails with Unavailable after 5 seconds.
  */
 export type Client<Rpcs extends Rpc.Any> = {
   readonly [R in Rpcs as R["_tag"]]: (
@@ -33,16 +33,16 @@ interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
 }
 
-/** The pauses before a call that found no owner is tried again: from the least to the most, each twice the one before. */
+/** The first and the longest pause before a call that found no owner is tried again. Each pause is twice the one before. */
 const LEAST_PAUSE_MS = 25
 const MOST_PAUSE_MS = 200
 
 /**
- * The procedures of an entity, each declared once: what callers use and what other nodes call are both made from the
- * entity's Rpcs and the behaviours given here. Other nodes can call them while the scope is open. A call may be executed
- * twice if an answer is lost, so payloads carry ids by which a repetition is recognised; a refusal of the second attempt is
- * then answered with Unavailable, since the first one may still be under way. Behaviours run concurrently: the actor
- * behind them orders its commands itself.
+ * The procedures of an entity. The client for callers, and the handlers for calls from other nodes, are both made from the
+ * entity's Rpcs and these behaviours. Other nodes can call them while the scope is open. A call may be executed twice if an
+ * answer is lost, so payloads carry ids by which a repetition is recognised. If the second attempt is refused, the call fails
+ * with Unavailable, because the first attempt may still be under way. Behaviours run concurrently, and the actor behind them
+ * orders its commands itself.
  */
 export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extends Rpc.Any, All extends Behaviours<Rpcs>>(
   entity: Entity.Entity<Type, Rpcs>,
@@ -91,7 +91,7 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
       const shard = shardOf(entityId)
       const until = now() + HELD_MS
       const encoded = payloads.encode(payload)
-      // Whether an attempt without an answer may have been executed, or may still be. Then a refusal proves nothing.
+      // Whether an attempt without an answer may have been executed, or may still be. Then a refusal does not prove that it was not.
       let mayBeDone = false
       for (let tries = 0; ; tries++) {
         if (sharding.hasShardId(shard)) {
@@ -107,10 +107,10 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
           if (answer.ending === "broken" && answer.value !== null) return yield* Effect.die(new InternalError())
           return yield* new Unavailable()
         }
-        // Another node can do what a node that was put out cannot.
+        // An excluded node cannot reach the owner, but the client can repeat its request at another node.
         if (now() >= until || (answer === "unsent" && !members.belongs())) return yield* new Unavailable()
         const pause = Math.min(MOST_PAUSE_MS, LEAST_PAUSE_MS * 2 ** tries)
-        // Each node reads the list twice a second anyway.
+        // After shorter pauses the list is not read, because each node reads it twice a second anyway.
         if (pause === MOST_PAUSE_MS) yield* members.look
         yield* Effect.sleep(Math.min(pause, until - now()))
       }

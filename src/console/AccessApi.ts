@@ -30,7 +30,7 @@ const example = {
   expires_at: "2026-11-22T21:00:00.000Z"
 } as const
 
-/** Coming in by a one-time link (wire.md O.1): the only call for somebody who is no operator yet. */
+/** Signing in by a one-time link (wire.md O.1): the only call that needs no session or token. */
 export class DoorApi extends HttpApiGroup.make("door")
   .add(
     HttpApiEndpoint.post("redeem", "/console/api/session", {

@@ -16,7 +16,7 @@ import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthoriz
 import { consoleDocument } from "./ConsoleApi.ts"
 import { Nodes } from "./Nodes.ts"
 
-/** Tries to redeem a link, right or wrong, by address. */
+/** How often an address may try to redeem a link. Every attempt counts. */
 const REDEEM: RateRule = { name: "console_redeem", limit: 10, windowMs: 600_000, window: "10 minutes" }
 
 const decodeToken = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Struct({ token: Schema.String })))
@@ -30,7 +30,7 @@ const shown = ({ createdAt, expiresAt, id, kind, name, operator }: Access) => ({
   expires_at: iso(expiresAt)
 })
 
-/** The Set-Cookie header of a session, or of none. */
+/** The Set-Cookie header that sets a session's cookie, or that clears it with an empty token and 0 seconds. */
 export const cookieOf = (url: string, token: string, seconds: number): string =>
   `${COOKIE}=${token}; Path=/console; Max-Age=${seconds}; HttpOnly; SameSite=Strict${url.startsWith("https:") ? "; Secure" : ""}`
 
@@ -42,7 +42,7 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (han
     const nodes = yield* Nodes
     return handlers.handleRaw("redeem", Effect.fnUntraced(function*({ request }) {
       yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
-      // Read by hand: an outsider gets the same for every body.
+      // The handler decodes the body itself, so that an outsider gets the same answer for every body.
       const given = Option.getOrUndefined(decodeToken(yield* Effect.orElseSucceed(request.text, () => "")))
       const redeemed = given === undefined ? undefined : yield* unavailableOnSqlError(access.redeem(given.token))
       if (redeemed === undefined) return yield* hidden()

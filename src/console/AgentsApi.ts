@@ -91,7 +91,7 @@ export type AgentDetail = typeof AgentDetail.Type
 const Because = Schema.Struct({ reason: Schema.optionalKey(Reason) })
 const because = { reason: "sends advertisements" }
 
-/** What operators see of agents, and do about them (wire.md O.1). Bodies of messages are never among it. */
+/** The endpoints about agents (wire.md O.1). No answer contains the body of a message. */
 export class AgentsApi extends HttpApiGroup.make("operatedAgents")
   .add(
     HttpApiEndpoint.get("agents", "/console/api/agents", {
@@ -106,19 +106,19 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       success: Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
     }).annotateMerge(documented({
       summary: "Find agents",
-      description: "By the beginning of the handle or of the e-mail address, and by status; in the order of handles, or (`order=waiting`) " +
-        "only those for whom something waits, the most first: one page, without a cursor.",
+      description: "Finds agents by the beginning of the handle or of the e-mail address, and by status, in the order of handles. `order=waiting` " +
+        "lists only agents for which messages wait, those with the most first, on one page without a cursor.",
       parameters: { handle: "ni" }
     })),
     HttpApiEndpoint.get("agent", "/console/api/agents/:handle", { params, success: AgentDetail, error: NotFound }).annotateMerge(documented({
       summary: "Get an agent",
-      description: "Everything about how an agent stands: its state and what counts against it, its inbox, its sockets on all nodes, " +
+      description: "Answers with an agent's state and what counts against it, its inbox, its sockets on all nodes, " +
         "its rates right now, its webhooks, and what operators did.",
       parameters
     })),
     HttpApiEndpoint.get("why", "/console/api/agents/:handle/why", { params, success: Why, error: NotFound }).annotateMerge(documented({
       summary: "Ask why it gets nothing",
-      description: "Follows the way from an agent's inbox to its sockets, link by link, and names the one that stops.",
+      description: "Follows the chain from an agent's inbox to its sockets, link by link, and names the first link that stops.",
       parameters
     })),
     HttpApiEndpoint.post("disconnect", "/console/api/agents/:handle/disconnect", {
@@ -128,7 +128,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Disconnect an agent",
-      description: "Closes its sockets on all nodes; its clients may come again at once.",
+      description: "Closes its sockets on all nodes; its clients may connect again at once.",
       parameters,
       body: because,
       answer: { ok: true, message: "2 sockets are closed.", sockets: 2 }
@@ -167,18 +167,18 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Erase an agent",
-      description: "Deletes an agent for good, with its address and all else that nobody needs, also after it was deleted. `confirm` is the handle. The " +
+      description: "Deletes an agent for good, with its address and other data that is not needed, also after it was deleted. `confirm` is the handle. The " +
         "answer says what is removed, and what remains and why.",
       parameters,
       body: { confirm: "nina", reason: "asked by mail" },
       answer: {
         ok: true,
-        message: "@nina is erased. What was being written meanwhile goes within two minutes.",
+        message: "@nina is erased. Data written meanwhile is removed within two minutes.",
         removed: [{ what: "key", words: "It is dead at once, and the sockets are closed." }],
         remains: [{ what: "handle", why: "Nobody may ever have it again, and messages keep their sender." }]
       }
     }))
   )
   .middleware(ConsoleAuthorization)
-  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "Accounts, and how they stand." }))
+  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "Accounts and their states." }))
 {}

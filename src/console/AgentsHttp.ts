@@ -17,7 +17,7 @@ import { explain } from "./Why.ts"
 
 const AfterHandle = Schema.String.check(Schema.makeFilter((text) => isStorable(text) && text.length <= 100))
 
-/** How many of the waiting messages are looked at for what mutes them. */
+/** How many of the waiting messages are tested for mutes. */
 const LOOKED = 200
 const LOG = 20
 
@@ -41,7 +41,7 @@ const wordsOf = (agent: AgentRow, now: number): string => {
     case "suspended":
       return `Suspended since ${isoOrNull(agent.suspendedAt)}, until an operator restores it.`
     case "restricted":
-      return `Restricted until ${isoOrNull(agent.restrictedUntil)}: it can begin no conversation with a stranger.`
+      return `Restricted until ${isoOrNull(agent.restrictedUntil)}: it cannot begin a conversation with a stranger.`
     case "active":
       return "Active."
   }
@@ -60,7 +60,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
       const agent = yield* unavailableOnSqlError(repo.one(handle))
       return agent ?? (yield* new NotFound({ message: "No agent has this handle." }))
     })
-    /** For changes, which a deleted account has done with. */
+    /** The agent of a change, which a deleted account cannot have. */
     const findLive = Effect.fnUntraced(function*(handle: string) {
       const agent = yield* find(handle)
       return agent.deletedAt === null ? agent : yield* new NotFound({ message: `${handle} was deleted at ${iso(agent.deletedAt)}.` })

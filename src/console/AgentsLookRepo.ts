@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 
-/** Times in milliseconds. */
+/** An account as operators see it; times in milliseconds. */
 export interface AgentRow {
   readonly id: string
   readonly handle: string
@@ -17,7 +17,7 @@ export interface AgentRow {
   readonly deletedAt: number | null
 }
 
-/** With what waits for it, and since when the oldest of it does. */
+/** An account with the number of messages that wait for it, and since when the oldest one waits. */
 export interface FoundRow extends AgentRow {
   readonly undelivered: number
   readonly waitingSince: number | null
@@ -28,7 +28,7 @@ export interface Amounts {
   readonly undelivered: number
   readonly deliveredThrough: number
   readonly conversations: number
-  /** Open tasks of A2A as they were last looked at: of which it is the called agent, and the caller. */
+  /** Open A2A tasks, as last cached, in which the agent is the called agent, and in which it is the caller. */
   readonly tasksCalled: number
   readonly tasksCalling: number
   readonly groups: number
@@ -40,7 +40,7 @@ export interface Amounts {
   readonly newestAt: number | null
 }
 
-/** An envelope that waits; `muted`: by its sender or its conversation. */
+/** An envelope that waits. `muted` says whether the agent has muted its sender or its conversation. */
 export interface WaitingRow {
   readonly at: number | null
   readonly conversationId: string
@@ -70,27 +70,27 @@ export interface AgentQuery {
   readonly handle: string
   readonly email: string
   readonly status: "active" | "restricted" | "suspended" | "deleted" | null
-  /** By handle, or those first for whom most waits, and only those for whom something does: that reads all inboxes. */
+  /** `waiting` selects only agents with waiting messages, those with the most first. It reads all inboxes. */
   readonly order: "handle" | "waiting"
-  /** Handles after this one. */
+  /** The page begins after this handle. */
   readonly after: string
   readonly now: number
   readonly limit: number
 }
 
-/** The end of the texts that begin with this one, in the order of bytes. */
+/** An upper bound of the texts that begin with `prefix`, in the order of bytes. */
 const above = (prefix: string): string => `${prefix}\u{10ffff}`
 
-/** What operators see of agents, across all rooms; reads only. Nothing is prepared, because it runs seldom. */
+/** Reads what operators see of agents, across all rooms. Writes nothing. Nothing is prepared, because it runs seldom. */
 export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
   readonly find: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundRow>, SqlError.SqlError>
-  /** By normalised handle, deleted ones too. */
+  /** The account with a normalised handle, also if it is deleted. */
   readonly one: (handle: string) => Effect.Effect<AgentRow | undefined, SqlError.SqlError>
   readonly amounts: (agentId: string) => Effect.Effect<Amounts, SqlError.SqlError>
-  /** The first that wait, the oldest first. */
+  /** The envelopes that wait above the inbox number `through`, the oldest first. */
   readonly waiting: (agentId: string, through: number, now: number, limit: number) => Effect.Effect<ReadonlyArray<WaitingRow>, SqlError.SqlError>
   readonly webhooks: (agentId: string) => Effect.Effect<ReadonlyArray<WebhookRow>, SqlError.SqlError>
-  /** What was done about it, without the looks; the newest first. */
+  /** The agent's entries in the audit log, without `show` actions, the newest first. */
   readonly log: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<LogRow>, SqlError.SqlError>
 }>()("parley/console/AgentsLookRepo") {
   static readonly layer = Layer.effect(

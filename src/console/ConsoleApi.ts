@@ -6,19 +6,19 @@ import { LimitsApi } from "./LimitsApi.ts"
 import { ModerationApi } from "./ModerationApi.ts"
 import { NodesApi } from "./NodesApi.ts"
 
-/** The operators' API (wire.md O.1). It has a document of its own: the public one is what agents may rely on. */
+/** The operators' API (wire.md O.1). It has its own document, because agents may rely on all of the public one. */
 export class ConsoleApi extends HttpApi.make("parley-console")
   .add(DoorApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi)
   .middleware(ConsoleErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley for operators",
     version: "0.1.0",
-    description: "What operators see and do. It takes the cookie of a session, or the token of a program as a bearer token; " +
-      "everybody else finds nothing here."
+    description: "The API for operators. It needs the cookie of a session, or the token of a program as a bearer token. " +
+      "All other callers get 404."
   }))
 {}
 
 let made: string | undefined
 
-/** The document, made when it is first asked for. */
+/** The OpenAPI document as JSON. It is made at the first call. */
 export const consoleDocument = (): string => made ??= JSON.stringify(OpenApi.fromApi(ConsoleApi))

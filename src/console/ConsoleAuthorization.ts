@@ -6,20 +6,21 @@ import { Budgets } from "../auth/Budgets.ts"
 import { AuditLog, withoutAddresses } from "../operator/AuditLog.ts"
 import { type Access, ConsoleAccess } from "../operator/ConsoleAccess.ts"
 import { Config, type Settings } from "../platform/Config.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { commonErrors, Forbidden, NotFound, RateLimited, Unavailable, WireError } from "../wire/WireError.ts"
 import { lowerCase } from "../wire/Text.ts"
 import { answer } from "../wire/WireErrors.ts"
 
-/** The state of something does not allow what was asked; the message says why. */
+/** The present state does not allow the request. The message says why. */
 export class Conflict extends WireError<Conflict>()("Conflict", {
   code: "CONFLICT",
   status: 409,
-  message: "This cannot be done as things are."
+  message: "The present state does not allow this."
 }) {}
 
 export const COOKIE = "parley_console"
 
-/** The one answer for everybody who is no operator, the same as for a path that nobody has. */
+/** The answer to every caller who is no operator. It is the same as for a path that does not exist. */
 export const hidden = (): NotFound => new NotFound({ message: "This API has no such path." })
 
 /** The operator who makes this request. */
@@ -28,7 +29,7 @@ export class CurrentOperator extends Context.Service<CurrentOperator, Access>()(
 /** The headers of every answer of this API. */
 export const NO_STORE = { "cache-control": "no-store", "referrer-policy": "no-referrer", "x-content-type-options": "nosniff" }
 
-/** Turns every failure into its documented answer, and keeps all of them out of caches; the outermost middleware. */
+/** Turns every failure into its documented answer, and keeps all answers out of caches. It is the outermost middleware. */
 export class ConsoleErrors extends HttpApiMiddleware.Service<ConsoleErrors>()("parley/console/ConsoleErrors", {
   error: commonErrors
 }) {
@@ -36,7 +37,7 @@ export class ConsoleErrors extends HttpApiMiddleware.Service<ConsoleErrors>()("p
     Effect.map(Effect.catchCause(httpEffect, (cause) => answer(cause)), (response) => HttpServerResponse.setHeaders(response, { ...NO_STORE, ...response.headers })))
 }
 
-/** A group of endpoints as an API of its own (compare `apiOf`). */
+/** A group of endpoints as a separate API (compare `apiOf`). */
 export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
   HttpApi.make("parley-console").add(group).middleware(ConsoleErrors)
 
@@ -44,10 +45,9 @@ export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group
 export const ownOrigin = (config: Settings, host: string | undefined): string =>
   config.PUBLIC_URL === undefined ? `http://${host ?? ""}` : new URL(config.PUBLIC_URL).origin
 
-const BEARER = /^bearer +(\S+) *$/i
 const AGENT = /^\/console\/api\/agents\/([^/?]+)/
 
-/** The handle that a request is about, from its path or its query; null: none. */
+/** The handle that a request is about, from its path or its query; null if there is none. */
 const handleIn = (url: string): string | null => {
   const named = AGENT.exec(url)?.[1]
   if (named !== undefined) return lowerCase(decodeURIComponent(named).trim().replace(/^@/, ""))
@@ -55,15 +55,15 @@ const handleIn = (url: string): string | null => {
   return asked === null ? null : lowerCase(asked.trim().replace(/^@/, ""))
 }
 
-/** What a request brings: a program's token, else a session's cookie, which may be empty. */
+/** The credential of a request: a program's token, or else a session's cookie, which may be empty. */
 export const credentialOf = (
   request: HttpServerRequest.HttpServerRequest
 ): { readonly kind: "session" | "token"; readonly token: string } => {
-  const bearer = BEARER.exec(request.headers["authorization"] ?? "")?.[1]
-  return bearer === undefined ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
+  const bearer = bearerOf(request.headers["authorization"])
+  return bearer === "" ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
 }
 
-/** How long the audit log may take over a look, and over a change that was refused. */
+/** How long writing the audit row of a read, and of a refused change, may take. */
 const LOOK_TIMEOUT = "700 millis"
 const CHANGE_TIMEOUT = "2 seconds"
 
@@ -73,8 +73,8 @@ const DETAIL_LENGTH = 300
 const detailOf = (url: string): string | null => url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
 
 /**
- * Lets operators in, and nobody else (wire.md O.1): by a session's cookie or a program's token. Looks are written down
- * here, before anything is shown, and changes that were refused; changes by whoever makes them, in their commit.
+ * Admits only operators, by a session's cookie or a program's token (wire.md O.1). For a read, it writes the audit row before the
+ * answer. It also writes the audit row of a refused change. The handler of a change writes the change's row in the same commit.
  */
 export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
   "parley/console/ConsoleAuthorization",
@@ -89,7 +89,7 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
       const config = yield* Config
 
       const unavailable = (error: SqlError.SqlError) =>
-        Effect.andThen(Effect.logWarning("An operator could not be let in: the database does not answer", error), new Unavailable())
+        Effect.andThen(Effect.logWarning("An operator could not be admitted: the database does not answer", error), new Unavailable())
 
       return (httpEffect, { endpoint }) =>
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
@@ -104,7 +104,7 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
             }
             const noted = (action: string, detail: string | null) => {
               const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
-              // Operators have to see what is wrong with a database that takes no writes; the log has it then.
+              // Operators must be able to see why a database accepts no writes. In that case, the note goes to the server's log.
               return Effect.catch(Effect.timeout(audit.note(note), looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT), (error) =>
                 Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
             }
@@ -112,7 +112,7 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
             const answered = Effect.provideService(httpEffect, CurrentOperator, operator)
             return yield* looks
               ? answered
-              // A caller that has hung up was refused nothing.
+              // A request that ended because its caller disconnected was not refused.
               : Effect.onError(answered, (cause) =>
                 Cause.hasInterruptsOnly(cause) ? Effect.void : noted(`refused ${endpoint.identifier}`, withoutAddresses(request.url).slice(0, DETAIL_LENGTH)))
           }))

@@ -2,11 +2,11 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Limits } from "../rates/Limits.ts"
 
-/** Twice within the second after which a change must be in force on every node (wire.md O). */
+/** How often changes are read: twice within the second after which a change must be in force on every node (wire.md O). */
 const LOOK = "400 millis"
-/** How long a start waits for them, should the database not answer. */
+/** How long a start waits for the changes if the database does not answer. */
 const AT_START = "2 seconds"
-/** The most changes that are in force; further ones are refused. */
+/** The most changes that may be in force. Further changes are refused. */
 export const MAX_CHANGES = 10_000
 
 /** A change as stored; times in milliseconds. */
@@ -21,7 +21,7 @@ export interface StoredChange {
   readonly reason: string | null
 }
 
-/** A limit that is to be changed, or no longer, and by whom. */
+/** A limit, for one agent or for all, whose change an operator makes or takes back. */
 export interface Change {
   readonly name: string
   readonly agentId: string | null
@@ -29,16 +29,16 @@ export interface Change {
 }
 
 /**
- * The limits that operators have changed: rows, which every node reads twice a second into `Limits`. So nothing that is
- * told can be lost, and a restart misses nothing. While the database does not answer, the last ones hold.
+ * The limits that operators have changed. They are rows, which every node reads into `Limits` twice a second. So no change is
+ * lost, also across restarts. While the database does not answer, the changes that were read last hold.
  */
 export class LimitChanges extends Context.Service<LimitChanges, {
   readonly list: Effect.Effect<ReadonlyArray<StoredChange>, SqlError.SqlError>
-  /** Replaces the change of this limit and agent; in force here at once. False: there are too many. */
+  /** Stores a change, which replaces an earlier one of this limit and agent. In force here at once. False if there are too many. */
   readonly change: (
     change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
   ) => Effect.Effect<boolean, SqlError.SqlError>
-  /** False: there is none. */
+  /** Ends a change. False if there is none. */
   readonly takeBack: (change: Change) => Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/console/LimitChanges") {
   static readonly layer = Layer.effect(
@@ -56,7 +56,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
       })
       const look = Effect.map(list, limits.set)
       const looked = Effect.catchCause(look, (cause) => Effect.logDebug("The limits that operators changed could not be read", cause))
-      // Once before anything is served, so that the first request after a restart has them.
+      // Reads the changes before any request is served, so that the first request after a restart obeys them.
       yield* Effect.timeoutOption(looked, AT_START)
       yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
 

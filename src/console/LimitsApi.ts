@@ -48,7 +48,7 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       error: NotFound
     }).annotateMerge(documented({
       summary: "List limits",
-      description: "Every limit with its value in force, for all or for an agent, and what operators changed.",
+      description: "Lists every limit with its value in force, for all agents or for one, and the changes by operators.",
       answer: { limits: [example] }
     })),
     HttpApiEndpoint.put("changeLimit", "/console/api/limits/:name", {
@@ -63,8 +63,8 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       error: [NotFound, Conflict, ValidationFailed]
     }).annotateMerge(documented({
       summary: "Change a limit",
-      description: "For all, or for one agent; until a time, or until it is taken back. In force on every node within a second, and " +
-        "after restarts.",
+      description: "Changes a limit for all agents or for one, until a time or until the change is taken back. It is in force " +
+        "on every node within a second, and after restarts.",
       parameters,
       body: { value: 20, agent: "nina", until: "2026-11-23T09:00:00.000Z", reason: "floods a group" },
       answer: example
@@ -76,7 +76,7 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Take a change back",
-      description: "Ends the change for an agent, or the one for all: the next wider one, or the configuration, holds again.",
+      description: "Ends the change for an agent, or for all. After that, the change for all or the configuration applies again.",
       parameters,
       answer: { ...example, value: 60, changes: [] }
     })),
@@ -101,7 +101,7 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       })
     }).annotateMerge(documented({
       summary: "Read the audit log",
-      description: "Who did, or looked at, what, about whom and when; the newest first."
+      description: "Lists what operators changed or read, about which agent and when, the newest first."
     }))
   )
   .middleware(ConsoleAuthorization)

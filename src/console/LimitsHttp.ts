@@ -14,10 +14,10 @@ import { LimitsApi, type LimitShown } from "./LimitsApi.ts"
 
 const names = Object.keys(settings).filter((name): name is LimitName => name.startsWith("LIMITS_"))
 
-/** The limits that are looked up each time, so that a change is felt; the others are read once, at the start. */
+/** The limits that the server reads at each use, so that a change takes effect. The others are read once, at the start. */
 const CHANGEABLE: ReadonlySet<string> = new Set([...Object.values(RATES), "LIMITS_COLD_CONVERSATIONS", "LIMITS_PUSH_CONFIGS_PER_AGENT", "LIMITS_WEBHOOKS_PER_AGENT"])
 
-/** Rates of those who have no key yet, or whose key may be stolen. */
+/** Rates of callers without a key, or with a key that may be stolen. They count IP addresses. */
 const PER_ADDRESS = /ANONYMOUS|REGISTER|RECOVER|ROTATE/
 
 const perOf = (name: string): LimitShown["per"] =>
@@ -74,13 +74,13 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
         const { operator } = yield* CurrentOperator
         const name = yield* named(params.name)
         if (!CHANGEABLE.has(name)) {
-          return yield* new Conflict({ message: `${name} is read when a server starts: set it in the configuration, and restart.` })
+          return yield* new Conflict({ message: `${name} is only read when a server starts: set it in the configuration, and restart.` })
         }
         const parsed = settings[name].parse(String(payload.value))
         if (Result.isFailure(parsed)) return yield* ValidationFailed.field("value", parsed.failure)
         const agentId = yield* idOf(payload.agent)
         if (agentId !== null && perOf(name) !== "agent") {
-          return yield* ValidationFailed.field("agent", `${name} does not count agents: it can be changed for all only`)
+          return yield* ValidationFailed.field("agent", `${name} does not count by agent: it can only be changed for all`)
         }
         const until = payload.until === null || payload.until === undefined ? null : Date.parse(payload.until)
         if (until !== null && !(until > (yield* Clock.currentTimeMillis))) {

@@ -74,17 +74,17 @@ const report = {
   reported_status: "active"
 } as const
 
-/** Groups, the queue of reports, and webhook deliveries that were given up (wire.md O.1). */
+/** Groups, the queue of reports, and dead webhook deliveries (wire.md O.1). */
 export class ModerationApi extends HttpApiGroup.make("moderation")
   .add(
     HttpApiEndpoint.get("groups", "/console/api/groups", {
       query: { name: Schema.optionalKey(Text(0, 100)), member: Schema.optionalKey(HandleInput), ...page },
       success: Schema.Struct({ groups: Schema.Array(GroupLine), ...next })
-    }).annotateMerge(documented({ summary: "Find groups", description: "By a part of the name, or by a member." })),
+    }).annotateMerge(documented({ summary: "Find groups", description: "Finds groups by a part of the name, or by a member." })),
     HttpApiEndpoint.get("group", "/console/api/groups/:id", { params: { id: Schema.String }, success: GroupDetail, error: NotFound })
       .annotateMerge(documented({
         summary: "Get a group",
-        description: "A group with its members, never with what they write.",
+        description: "Answers with a group and its members, never with their messages.",
         parameters: { id: "grp_0f1e2d3c4b5a6978" }
       })),
     HttpApiEndpoint.get("reports", "/console/api/reports", {
@@ -92,13 +92,13 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       success: Schema.Struct({ reports: Schema.Array(Report), ...next })
     }).annotateMerge(documented({
       summary: "List reports",
-      description: "The queue of reports: those that nobody has decided, unless another state is asked for; the newest first.",
+      description: "Lists the reports that are not decided yet, or those in the given state, the newest first.",
       answer: { reports: [report], next_cursor: null }
     })),
     HttpApiEndpoint.post("uphold", "/console/api/reports/:id/uphold", { ...decide, success: Report, error: [NotFound, Conflict] })
       .annotateMerge(documented({
         summary: "Uphold a report",
-        description: "Takes a report out of the queue; it goes on counting.",
+        description: "Takes a report out of the queue. It still counts.",
         parameters: { id: report.id },
         body: { note: "seen" },
         answer: { ...report, state: "upheld" }
@@ -106,7 +106,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
     HttpApiEndpoint.post("dismiss", "/console/api/reports/:id/dismiss", { ...decide, success: Report, error: [NotFound, Conflict] })
       .annotateMerge(documented({
         summary: "Dismiss a report",
-        description: "Takes a report out of the queue and back out of what counts against the agent. A suspension that it led to stays until " +
+        description: "Takes a report out of the queue. It no longer counts against the agent. A suspension that it led to stays until " +
           "the agent is restored.",
         parameters: { id: report.id },
         body: { note: "a quarrel" },
@@ -115,11 +115,11 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
     HttpApiEndpoint.get("dead", "/console/api/webhooks/dead", {
       query: { agent: Schema.optionalKey(HandleInput), webhook: Schema.optionalKey(Schema.String), ...page },
       success: Schema.Struct({ deliveries: Schema.Array(DeadDelivery), ...next })
-    }).annotateMerge(documented({ summary: "List dead deliveries", description: "Webhook deliveries that were given up, the newest first." })),
+    }).annotateMerge(documented({ summary: "List dead deliveries", description: "Lists the webhook deliveries that failed in all their attempts, the newest first." })),
     HttpApiEndpoint.post("retry", "/console/api/webhooks/dead/:no/retry", { params: { no: QueryInt(1) }, success: Retried, error: NotFound })
       .annotateMerge(documented({
         summary: "Retry a dead delivery",
-        description: "Posts it again from the first attempt on. Turns its webhook on again if it was given up on, and ends its pause.",
+        description: "Posts it again from the first attempt on. Activates its webhook again if it was deactivated, and ends its pause.",
         parameters: { no: "42" },
         answer: { ok: true, message: "1 delivery is tried again.", retried: 1 }
       })),
@@ -129,11 +129,11 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Retry all dead deliveries",
-      description: "Of a webhook, of an agent, or of everybody.",
+      description: "Retries the dead deliveries of a webhook, of an agent, or of all agents.",
       body: { webhook: "whk_0f1e2d3c4b5a6978" },
       answer: { ok: true, message: "12 deliveries are tried again.", retried: 12 }
     }))
   )
   .middleware(ConsoleAuthorization)
-  .annotateMerge(OpenApi.annotations({ title: "Moderation", description: "Groups, reports, and webhooks that gave up." }))
+  .annotateMerge(OpenApi.annotations({ title: "Moderation", description: "Groups, reports, and dead webhook deliveries." }))
 {}

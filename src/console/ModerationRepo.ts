@@ -43,7 +43,7 @@ export interface DeadRow {
   readonly deadAt: number
 }
 
-/** Where a page continues: after this one, in the order of times and then of ids. */
+/** The last row of the page before, in the order of times and then of ids. */
 export interface After {
   readonly at: number
   readonly id: string
@@ -52,7 +52,7 @@ export interface After {
 /** Deliveries that one statement retries. */
 export const RETRIED_AT_ONCE = 500
 
-/** Groups, reports and dead deliveries as operators see them; a decision and a retry have their audit row in the statement. */
+/** Groups, reports and dead deliveries as operators see them. A decision and a retry write their audit row in the same statement. */
 export class ModerationRepo extends Context.Service<ModerationRepo, {
   /** In the order of ids. */
   readonly groups: (query: {
@@ -73,7 +73,7 @@ export class ModerationRepo extends Context.Service<ModerationRepo, {
     readonly limit: number
   }) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
   readonly report: (id: string) => Effect.Effect<ReportRow | undefined, SqlError.SqlError>
-  /** False: somebody has decided it already. A dismissal leaves a recount of the agent due. */
+  /** Decides a report; false if it is decided already. A dismissal makes a recount of the agent due. */
   readonly decide: (decision: {
     readonly id: string
     readonly decision: "upheld" | "dismissed"

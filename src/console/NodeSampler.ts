@@ -6,7 +6,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { iso } from "../wire/Text.ts"
 import type { Series } from "./Overview.ts"
 
-/** The figures of one second, or the means of one minute (of lag the highest). Rates per second. */
+/** The figures of one second, or the means of one minute (for lag, the highest value). Rates are per second. */
 export interface Sample {
   readonly sends: number
   readonly pushes: number
@@ -17,7 +17,7 @@ export interface Sample {
   readonly lagMs: number
 }
 
-/** How much of each this process has done since it started. */
+/** Totals since this process started. */
 interface Counters {
   readonly sends: number
   readonly pushes: number
@@ -26,7 +26,7 @@ interface Counters {
 
 const readCounters = (): Counters => ({ sends: stored.total(), pushes: pushes.total, requests: httpRequests.total })
 
-/** Seconds in the short history, minutes in the long one. */
+/** The number of seconds in the short history, and of minutes in the long one. */
 const KEPT = 60
 
 /** The mean of some samples, and the highest lag among them. */
@@ -58,13 +58,13 @@ const seriesOf = (samples: ReadonlyArray<Sample>, everySeconds: number, endsAt: 
 })
 
 /**
- * This process's figures, taken once a second: the last one, a minute of seconds and an hour of minutes. Lost on restart.
- * It reads counters that are counted anyway, so what is measured costs nothing.
+ * This process's figures, sampled once a second: the last sample, a minute of seconds and an hour of minutes. Lost on restart.
+ * The samples are made from counters that exist for the metrics, so they add no cost to requests.
  */
 export class NodeSampler extends Context.Service<NodeSampler, {
   /** Undefined within the first second. */
   readonly last: () => Sample | undefined
-  /** What a commit of a batch took in the mean of the last minute, in milliseconds; null: there was none. */
+  /** The mean time of a batch's commit in the last minute, in milliseconds; null if there was no commit. */
   readonly batchMs: () => number | null
   readonly history: () => { readonly minute: Series; readonly hour: Series }
 }>()("parley/console/NodeSampler") {
@@ -83,7 +83,7 @@ export class NodeSampler extends Context.Service<NodeSampler, {
         (made) => Effect.sync(() => made.disable())
       )
       const seconds: Array<Sample> = []
-      /** The commits and the seconds that they took, as they were at each of the last seconds. */
+      /** The number of commits and their total time in seconds, as read in each of the last seconds. */
       const commits = [commitTimes.totals]
       const minutes: Array<Sample> = []
       let minute: Array<Sample> = []

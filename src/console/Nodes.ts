@@ -24,7 +24,7 @@ const Order = Schema.Union([
 ])
 type Order = typeof Order.Type
 
-/** What one node has of an agent. */
+/** The sockets and rates of an agent on one node. */
 const AgentHere = Schema.Struct({
   sockets: Schema.Array(Schema.Struct({
     since: Schema.Finite,
@@ -42,30 +42,30 @@ export type AgentHere = typeof AgentHere.Type
 export interface AgentEverywhere {
   readonly sockets: ReadonlyArray<AgentHere["sockets"][number] & { readonly node: string }>
   readonly rates: AgentHere["rates"]
-  /** The nodes that did not answer: they may have sockets too. */
+  /** The nodes that did not answer. They may have sockets too. */
   readonly silent: ReadonlyArray<string>
 }
 
 const round = (value: number | undefined): number | null => value === undefined ? null : Math.round(value * 10) / 10
 
-/** Closed by an operator: the client may come again at once. */
+/** The reason when an operator closes a socket. The client may connect again at once. */
 const DISCONNECTED = { code: 1013, text: "disconnected by an operator: connect again" } as const
 
 /**
- * All nodes of the cluster, asked by whichever of them an operator talks to (wire.md O). A node that does not answer
- * within a second is shown as that. Draining and the level of the log are lost when a node restarts.
+ * All nodes of the cluster, queried by the node that serves the operator's request (wire.md O). A node that does not answer
+ * within a second is shown as silent. Draining and the level of the log are lost when a node restarts.
  */
 export class Nodes extends Context.Service<Nodes, {
   readonly self: () => string
   readonly all: (history: boolean) => Effect.Effect<ReadonlyArray<NodeShown>>
-  /** With its history; fails if there is no such node. */
+  /** One node with its history. Fails if there is no such node. */
   readonly one: (address: string) => Effect.Effect<NodeShown, NotFound>
-  /** As SIGTERM, but the process stays: refused for the last node of a cluster that serves. */
+  /** Does the same as SIGTERM, but the process stays. Refused for the last ready node of a cluster. */
   readonly drain: (address: string) => Effect.Effect<NodeShown, NotFound | Conflict>
   readonly undrain: (address: string) => Effect.Effect<NodeShown, NotFound | Conflict>
   readonly logLevel: (address: string, level: typeof LogLevelName.Type) => Effect.Effect<NodeShown, NotFound | Conflict>
   readonly agent: (agentId: string) => Effect.Effect<AgentEverywhere>
-  /** Closes the agent's sockets on all nodes that answer; returns how many. */
+  /** Closes the agent's sockets on all nodes that answer, and returns how many. */
   readonly disconnect: (agentId: string) => Effect.Effect<{ readonly closed: number; readonly silent: ReadonlyArray<string> }>
 }>()("parley/console/Nodes") {
   static readonly layer = Layer.effect(
@@ -92,7 +92,7 @@ export class Nodes extends Context.Service<Nodes, {
           role: procedures.alone ? "standalone" : config.ROLE,
           version: VERSION,
           since,
-          // As /v1/ready, which looks at the database too.
+          // The same reasons as in /v1/ready, which tests the database too.
           reasons: [...database.state === "down" ? [`The database: ${database.words}`] : [], ...readiness.reasons()],
           drained: drain.drained,
           shards: shards.filter((shard) => sharding.hasShardId(shard)).length,
@@ -110,7 +110,7 @@ export class Nodes extends Context.Service<Nodes, {
 
       let closing: Fiber.Fiber<void> | undefined
       const oneByOne = yield* Semaphore.make(1)
-      // To its end, and one order after the other: who drains while another welcomes again would leave half of each.
+      // Orders run one after the other and to their end. A drain and an undrain at once would leave half of each.
       const obey = (order: Order): Effect.Effect<void> =>
         Effect.uninterruptible(oneByOne.withPermits(1)(Effect.gen(function*() {
           if (order._tag === "LogLevel") {
@@ -175,7 +175,7 @@ export class Nodes extends Context.Service<Nodes, {
       const order = Effect.fnUntraced(function*(address: string, given: Order) {
         yield* known(address)
         const done = yield* Effect.catchTag(ordered.at(address, given), "NodeSilent", ({ reason }: NodeSilent) =>
-          Effect.fail(new Conflict({ message: `The node was told, and gave no answer: ${reason}` })))
+          Effect.fail(new Conflict({ message: `The node got the order and gave no answer: ${reason}` })))
         return nodeShown(address, isThis(address), done, "")
       })
 
@@ -194,7 +194,7 @@ export class Nodes extends Context.Service<Nodes, {
           const others = nodes.filter((node) => node.address !== address && node.state === "ready")
           if (!procedures.alone && others.length === 0) {
             yield* known(address)
-            return yield* new Conflict({ message: "No other node is ready: this one has to go on serving." })
+            return yield* new Conflict({ message: "No other node is ready, so this node must keep serving." })
           }
           return yield* order(address, { _tag: "Drain" })
         }),

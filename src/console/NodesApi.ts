@@ -27,7 +27,7 @@ const node = {
   log_level: "info"
 } as const
 
-/** All nodes, the figures of each, and what a node can be told (wire.md O.1). */
+/** All nodes with their figures, and the orders to a node (wire.md O.1). */
 export class NodesApi extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("overview", "/console/api/overview", { success: Overview }).annotateMerge(documented({
@@ -40,7 +40,7 @@ export class NodesApi extends HttpApiGroup.make("nodes")
     }).annotateMerge(documented({
       summary: "Follow the overview",
       description: "Server-sent events: `overview` at once and every second, without history; `end` with a reason when the session " +
-        "is over or the server stops."
+        "has ended or the server stops."
     })),
     HttpApiEndpoint.get("node", "/console/api/nodes/:address", { params, success: NodeShown, error: NotFound }).annotateMerge(documented({
       summary: "Get a node",
@@ -51,9 +51,9 @@ export class NodesApi extends HttpApiGroup.make("nodes")
     HttpApiEndpoint.post("drain", "/console/api/nodes/:address/drain", { params, success: NodeShown, error: [NotFound, Conflict] })
       .annotateMerge(documented({
         summary: "Drain a node",
-        description: "As when it is stopped, but the process stays: it tells the balancer that it is not ready, closes its sockets " +
-          "over two seconds, takes no new ones, and gives its shards to the others. Refused where no other node is ready. Ends with `undrain` or a " +
-          "restart.",
+        description: "Does the same as stopping the node, but the process stays. The node tells the balancer that it is not ready, " +
+          "closes its sockets over two seconds, takes no new ones, and gives its shards to the others. Refused if no other node is ready. " +
+          "Ends with `undrain` or a restart.",
         parameters,
         answer: { ...node, state: "drained", shards: 0, sockets: 0 }
       })),

@@ -12,7 +12,7 @@ import { NodesApi } from "./NodesApi.ts"
 import { type Overview, totalsOf } from "./Overview.ts"
 import { Parts } from "./Parts.ts"
 
-/** One look serves all who follow: a little less than the second between two events. */
+/** How long all streams share one overview: a little less than the second between two events. */
 const SHARED = "800 millis"
 
 const event = (name: string, data: unknown): Uint8Array => Buffer.from(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`)
@@ -35,7 +35,7 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
     })
     const shared = yield* Effect.cachedWithTTL(overview(false), SHARED)
 
-    /** Why a stream has to end; undefined: it may go on. A session that cannot be checked goes on for minutes. */
+    /** The reason to end a stream; undefined if it may continue. A session that cannot be checked may continue for 5 minutes. */
     const ended = (kind: "session" | "token", token: string): Effect.Effect<string | undefined> =>
       readiness.has("draining")
         ? Effect.succeed("The server is shutting down.")
@@ -55,7 +55,7 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
           if (state === "over") return undefined
           if (state === "next") {
             yield* Effect.sleep("1 second")
-            // Both at once, so that an outage of the database is shown as soon as it is seen.
+            // Both run at once, so that an outage of the database is shown without a delay.
             const [reason, now] = yield* Effect.all([ended(kind, token), shared], { concurrency: "unbounded" })
             return reason === undefined ? [event("overview", now), "next"] as const : [event("end", { reason }), "over"] as const
           }

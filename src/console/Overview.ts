@@ -3,7 +3,7 @@ import { DateTimeString } from "../wire/Text.ts"
 
 const Figures = Schema.Array(Schema.NullOr(Schema.Finite))
 
-/** Rates per second, and sums, of the last minute or hour; oldest first; null: not known (wire.md O.1). */
+/** Figures of the last minute or hour, the oldest first (wire.md O.1). Rates are per second. Null means unknown. */
 const totalSeries = {
   every_seconds: Schema.Int,
   ends_at: DateTimeString,
@@ -28,12 +28,12 @@ const figures = {
   requests_per_second: Schema.NullOr(Schema.Finite)
 }
 
-/** What a node says about itself when another one asks. */
+/** A node's report about itself, as it answers another node. */
 export const NodeReport = Schema.Struct({
   role: Schema.Literals(["standalone", "runner", "gateway"]),
   version: Schema.String,
   since: DateTimeString,
-  /** Why it is not ready; none: it is. */
+  /** Why the node is not ready; empty if it is ready. */
   reasons: Schema.Array(Schema.String),
   drained: Schema.Boolean,
   shards: Schema.Int,
@@ -109,7 +109,7 @@ export const Overview = Schema.Struct({
 }).annotate({ identifier: "Overview" })
 export type Overview = typeof Overview.Type
 
-/** One node as an operator sees it; without a report it is silent, for this reason. */
+/** One node as an operator sees it. Without a report the node is silent, and `silence` is the reason. */
 export const nodeShown = (address: string, isThis: boolean, report: NodeReport | undefined, silence: string): NodeShown => {
   if (report === undefined) {
     return {
@@ -137,7 +137,7 @@ export const nodeShown = (address: string, isThis: boolean, report: NodeReport |
     is_this: isThis,
     state: drained ? "drained" : reasons.length > 0 ? "not_ready" : "ready",
     words: drained
-      ? "Drained by an operator: it takes no sockets, owns nothing that another node can own, and tells the balancer so."
+      ? "Drained by an operator: it accepts no sockets, owns nothing that another node can own, and is not ready for the balancer."
       : reasons.length > 0
       ? reasons.join(" ")
       : "Ready.",

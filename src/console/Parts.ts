@@ -8,14 +8,14 @@ import { Redis } from "../platform/Redis.ts"
 import { NodeSampler } from "./NodeSampler.ts"
 import type { DatabasePart, Part } from "./Overview.ts"
 
-/** How long a look at a part may take; after that it counts as down. Less than the time in which a node has to answer another one. */
+/** How long a part may take to answer before it counts as down. Shorter than the time in which a node must answer another one. */
 const PATIENCE = "800 millis"
 /** A part that answers, but later than this, is slow. */
 const SLOW_MS = 250
-/** How old what is shown of a part may be; of the database and Redis less than the second between two looks of a person. */
+/** How old a shown state may be. The database and Redis are probed for each event of a stream, which come once a second. */
 const DATABASE_AGE = "500 millis"
 const OTHERS_AGE = "10 seconds"
-/** An object that nobody stores: whether the store says so is what is asked. */
+/** An object that is never stored. The probe tests whether the store answers that the object does not exist. */
 const NOTHING = "console/nothing"
 
 interface DatabaseRow {
@@ -36,7 +36,7 @@ SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS
   (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
     WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()) AS oldest`
 
-/** What this node sees of everything that it depends on; each look is bounded, and shared by all who ask meanwhile. */
+/** The state of the parts on which this node depends. Each probe has a time-out, and concurrent requests share one probe. */
 export class Parts extends Context.Service<Parts, {
   readonly database: Effect.Effect<DatabasePart>
   readonly redis: Effect.Effect<Part>
@@ -54,7 +54,7 @@ export class Parts extends Context.Service<Parts, {
       const redis = config.REDIS_URL === undefined ? undefined : (yield* Effect.provide(Redis, Redis.layer)).channel("console")
       const now = monotonicMillis(yield* Clock.Clock)
 
-      /** Runs a look and says how it went; `down` explains a failure. */
+      /** Runs a probe and returns the state of the part. `down` explains a failure. */
       const look = <A, E>(
         kind: string,
         effect: Effect.Effect<A, E>,

@@ -17,17 +17,17 @@ interface Link {
   readonly words: string
 }
 
-/** What the chain is judged by; times in milliseconds. */
+/** The facts from which the chain is derived; times in milliseconds. */
 export interface WhyFacts {
   readonly handle: string
   readonly status: "active" | "restricted" | "suspended" | "deleted"
   readonly now: number
   readonly lastNo: number
   readonly undelivered: number
-  /** When the newest message for it was committed; null: there was none, or it is gone. */
+  /** When the newest message for the agent was committed; null if there was none, or if the message is removed. */
   readonly newestAt: number | null
   readonly oldestWaitingAt: number | null
-  /** How many of the first waiting envelopes were looked at, and how many of those it has muted. */
+  /** How many of the first waiting envelopes were tested, and how many of those the agent has muted. */
   readonly looked: number
   readonly muted: number
   readonly silentNodes: ReadonlyArray<string>
@@ -51,7 +51,7 @@ export interface WhyFacts {
   }>
 }
 
-/** A cursor that is behind is repaired within ten seconds; what is older than this is stuck. */
+/** A cursor that is behind is repaired within ten seconds. A cursor that is behind for longer than this is stuck. */
 const REPAIRED_MS = 15_000
 
 const plural = (n: number, one: string): string => `${n} ${one}${n === 1 ? "" : "s"}`
@@ -70,14 +70,14 @@ const account = ({ handle, status }: WhyFacts): Link => ({
   ...status === "deleted"
     ? { state: "stops" as const, words: `The account of ${handle} is deleted: nothing is sent to it any more.` }
     : status === "suspended"
-    ? { state: "stops" as const, words: "It is suspended: it may not connect. What others send is kept for it; restore it." }
-    : { state: "ok" as const, words: status === "restricted" ? "It is restricted, which stops nothing that comes to it." : "It is active." }
+    ? { state: "stops" as const, words: "It is suspended and may not connect. Messages are kept for it. To let it connect, restore it." }
+    : { state: "ok" as const, words: status === "restricted" ? "It is restricted, which does not affect messages to it." : "It is active." }
 })
 
 const messages = ({ lastNo, newestAt, now }: WhyFacts): Link => ({
   link: "messages",
   ...lastNo === 0
-    ? { state: "stops" as const, words: "Nobody has sent it a message yet: look at the sender (blocks, limits, inbox mode)." }
+    ? { state: "stops" as const, words: "Nobody has sent it a message yet: check the sender (blocks, limits, inbox mode)." }
     : {
       state: "ok" as const,
       words: newestAt === null ? `${plural(lastNo, "message")} came for it.` : `The newest of ${plural(lastNo, "message")} came ${span(now - newestAt)} ago.`
@@ -88,7 +88,7 @@ const waiting = ({ now, oldestWaitingAt, undelivered }: WhyFacts): Link => ({
   link: "waiting",
   state: "ok",
   words: undelivered === 0
-    ? "Nothing waits: all that came was delivered. If its owner sees nothing, its client got it and did not show it."
+    ? "Nothing waits: all messages were delivered. If its owner sees no message, its client got it and did not show it."
     : `${plural(undelivered, "message")} wait${undelivered === 1 ? "s" : ""}${oldestWaitingAt === null ? "" : `, the oldest since ${span(now - oldestWaitingAt)}`}.`
 })
 
@@ -129,7 +129,7 @@ const reading = ({ lastNo, newestAt, now, sockets }: WhyFacts): Link => {
   if (behind.length === 0) return { link: "reading", state: "ok", words: "All sockets have been shown everything." }
   const most = lastNo - Math.min(...behind.map(({ cursor }) => cursor))
   return newestAt !== null && now - newestAt > REPAIRED_MS
-    ? { link: "reading", state: "stops", words: `${plural(behind.length, "socket")} ${behind.length === 1 ? "is" : "are"} ${most} numbers behind for longer than a repair takes: disconnect it, and look at the node's log.` }
+    ? { link: "reading", state: "stops", words: `${plural(behind.length, "socket")} ${behind.length === 1 ? "is" : "are"} ${most} numbers behind for longer than a repair takes: disconnect the agent, and check the node's log.` }
     : { link: "reading", state: "slow", words: `${plural(behind.length, "socket")} ${behind.length === 1 ? "is" : "are"} ${most} numbers behind; within ten seconds storage is read.` }
 }
 
@@ -140,8 +140,8 @@ const unsent = ({ sockets, unsentLimit }: WhyFacts): Link => {
     ...sockets.length === 0
       ? { state: "unknown" as const, words: "Without a socket nothing is sent." }
       : most > 65_536
-      ? { state: most > unsentLimit / 2 ? "stops" as const : "slow" as const, words: `Its client reads too slowly: ${most} bytes wait to be taken; at ${unsentLimit} the socket is closed.` }
-      : { state: "ok" as const, words: "Its client takes what is sent." }
+      ? { state: most > unsentLimit / 2 ? "stops" as const : "slow" as const, words: `Its client reads too slowly: ${most} bytes are unsent; at ${unsentLimit} the socket is closed.` }
+      : { state: "ok" as const, words: "Its client reads what is sent." }
   }
 }
 
@@ -153,7 +153,7 @@ const acknowledgement = ({ now, sockets, undelivered }: WhyFacts): Link => {
     ...sockets.length === 0
       ? { state: "unknown" as const, words: "Without a socket nothing is acknowledged." }
       : undelivered > 0 && count > 0
-      ? { state: "stops" as const, words: `Its client was sent ${plural(count, "message")} and has not acknowledged ${count === 1 ? "it" : "them"}: it gets them, and is stuck over them, or it is a page of /app that only watches.` }
+      ? { state: "stops" as const, words: `Its client was sent ${plural(count, "message")} and has not acknowledged ${count === 1 ? "it" : "them"}: the client hangs, or it is a page of /app that only watches.` }
       : { state: "ok" as const, words: "What was sent is acknowledged." }
   }
 }
@@ -164,12 +164,12 @@ const webhooks = ({ now, webhooks }: WhyFacts): Link => {
   const paused = webhooks.filter(({ active, pausedUntil }) => active && pausedUntil !== null && pausedUntil > now)
   const failure = webhooks.find((one) => one.failure !== null)?.failure
   const because = failure === undefined || failure === null ? "" : ` (${failure})`
-  if (off.length > 0) return { link: "webhooks", state: "stops", words: `${plural(off.length, "webhook")} ${off.length === 1 ? "was" : "were"} given up on after too many dead deliveries${because}.` }
+  if (off.length > 0) return { link: "webhooks", state: "stops", words: `${plural(off.length, "webhook")} ${off.length === 1 ? "was" : "were"} deactivated after too many dead deliveries${because}.` }
   if (paused.length > 0) return { link: "webhooks", state: "slow", words: `${plural(paused.length, "webhook")} ${paused.length === 1 ? "is" : "are"} paused after failures${because}.` }
   return { link: "webhooks", state: "ok", words: `${plural(webhooks.length, "webhook")}, all posting.` }
 }
 
-/** Judges the chain. The first link that stops is named; webhooks are a way of their own and stop nobody's socket. */
+/** Derives the chain, and names the first link that stops. Webhooks come last, because they do not affect sockets. */
 export const explain = (facts: WhyFacts): typeof Why.Type => {
   const way = [account, messages, waiting, mutes, nodes, sockets, reading, unsent, acknowledgement].map((judge) => judge(facts))
   const hook = webhooks(facts)
@@ -180,7 +180,9 @@ export const explain = (facts: WhyFacts): typeof Why.Type => {
     agent: facts.handle,
     stops_at: stopping?.link ?? null,
     words: stopping?.words ?? slow?.words ?? unknown?.words ??
-      (facts.undelivered === 0 ? "Nothing stops, and nothing waits: all that came was delivered." : "Nothing stops: what comes is shown."),
+      (facts.undelivered === 0
+        ? "Nothing stops, and nothing waits: all messages were delivered."
+        : "Nothing stops: new messages are shown."),
     chain: [...way, hook]
   }
 }

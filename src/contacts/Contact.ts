@@ -3,7 +3,7 @@ import { AgentStatusSchema } from "../agents/Agent.ts"
 import { DateTimeString, Text } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 
-/** An agent in the caller's contact list; one-sided, the other agent is not notified (wire.md C.1). */
+/** An agent in the caller's contact list (wire.md C.1). The other agent is not notified, and its own list does not change. */
 export const Contact = Schema.Struct({
   handle: Schema.String,
   display_name: Schema.String,
@@ -14,7 +14,7 @@ export const Contact = Schema.Struct({
   added_at: DateTimeString
 }).annotate({ identifier: "Contact" })
 
-/** Whether a handle is among the caller's contacts; false for an unknown handle. */
+/** Whether a handle is among the caller's contacts. False for an unknown handle. */
 export const ContactCheck = Schema.Struct({
   handle: Schema.String,
   is_contact: Schema.Boolean,
@@ -30,10 +30,10 @@ export const BlockedAgent = Schema.Struct({
   blocked_at: DateTimeString
 }).annotate({ identifier: "BlockedAgent" })
 
-/** The numbers of contacts, or blocked agents, that a list shows: without a `limit` in the query, and at most. */
+/** How many contacts or blocked agents a list shows: `usual` without a `limit` in the query, and at most `max`. */
 export const LISTED = { usual: 50, max: 200 }
 
-/** The caller's own note about a contact; an empty text means no note. */
+/** The caller's own note about a contact. An empty text means no note. */
 export const Notes = Text(0, 1000)
 
 export const Reason = Text(0, 1000)

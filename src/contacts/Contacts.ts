@@ -4,7 +4,7 @@ import { Agents } from "../agents/Agents.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
-import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { CursorId, type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { iso } from "../wire/Text.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
@@ -12,24 +12,15 @@ import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck, LISTED } from "./Contact.ts"
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
-/** A page of a list, for callers that page by offset and for those that page by cursor (wire.md B2). */
-export interface Page<A> {
-  readonly items: ReadonlyArray<A>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
-
-/** Rows in either direction that one statement removes. */
+/** How many rows in each direction one statement removes. */
 const REMOVED_AT_ONCE = 500
 
-const ContactCursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
-const BlockCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
+const ContactPosition = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
+const BlockPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
- * An agent's contacts, blocks and reports (wire.md C.5, G.9). Handles are normalised; an unknown or deleted one is
- * refused, except by `check`. Every call can be retried.
+ * Manages an agent's contacts, blocks and reports (wire.md C.5, G.9). Handles are normalised. An unknown or deleted
+ * handle is refused, except by `check`. Every call can be retried.
  */
 export class Contacts extends Context.Service<Contacts, {
   /** A contact that exists already is not changed. */
@@ -52,13 +43,13 @@ export class Contacts extends Context.Service<Contacts, {
     notes: string | null
   ) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
   readonly remove: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
-  /** Once this returns, no message between the two is accepted; contacts and history stay. */
+  /** Once this returns, no message between the two is accepted. Contacts and history stay. */
   readonly block: (
     agentId: string,
     handle: string
   ) => Effect.Effect<void, AgentNotFound | ValidationFailed | Unavailable>
   readonly unblock: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
-  /** Reports and blocks, in the same commit. */
+  /** Reports and blocks an agent in one commit. */
   readonly report: (
     agentId: string,
     handle: string,
@@ -68,7 +59,7 @@ export class Contacts extends Context.Service<Contacts, {
     agentId: string,
     query: PageQuery
   ) => Effect.Effect<Page<typeof BlockedAgent.Type>, ValidationFailed | Unavailable>
-  /** Removes a deleted agent from all contact lists, and its own (wire.md G.12); idempotent. Blocks and reports stay. */
+  /** Removes a deleted agent from all contact lists, and its own list (wire.md G.12). Idempotent. Blocks and reports stay. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/contacts/Contacts") {
   static readonly layer = Layer.effect(
@@ -99,7 +90,7 @@ export class Contacts extends Context.Service<Contacts, {
         added_at: iso(stored.addedAt)
       })
 
-      /** The live agents among these, by id. */
+      /** Looks up agents that are not deleted. The result gives a list of one agent, or none, for an id. */
       const liveById = Effect.fnUntraced(function*(wanted: ReadonlyArray<string>) {
         const found = yield* agents.byIds(wanted)
         return (id: string): ReadonlyArray<Agent> => {
@@ -121,24 +112,18 @@ export class Contacts extends Context.Service<Contacts, {
           }
           return yield* new Unavailable()
         }),
-        list: Effect.fn("Contacts.list")(function*(agentId, query) {
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LISTED.usual, LISTED.max)
-          const offset = query.offset ?? 0
-          const after = query.cursor === undefined ? null : yield* decodeCursor(ContactCursor)(query.cursor)
-          const rows = yield* unavailableOnSqlError(repo.list(agentId, after?.handle ?? null, offset, limit + 1))
-          const total = yield* unavailableOnSqlError(repo.count(agentId))
-          const shown = rows.slice(0, limit)
-          const live = yield* liveById(shown.map((row) => row.contactId))
-          const last = shown.at(-1)
-          return {
-            items: shown.flatMap((row) => live(row.contactId).map((agent) => present(agent, row))),
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined ? encodeCursor({ handle: last.handle }) : null
-          }
-        }),
+        list: Effect.fn("Contacts.list")((agentId, query) =>
+          pageOf(query, {
+            ...LISTED,
+            position: ContactPosition,
+            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(agentId, after?.handle ?? null, offset, limit)),
+            total: unavailableOnSqlError(repo.count(agentId)),
+            positionOf: ({ handle }) => ({ handle }),
+            show: Effect.fnUntraced(function*(rows) {
+              const live = yield* liveById(rows.map((row) => row.contactId))
+              return rows.flatMap((row) => live(row.contactId).map((agent) => present(agent, row)))
+            })
+          })),
         check: Effect.fn("Contacts.check")(function*(agentId, handle) {
           const agent = yield* agents.byHandle(handle)
           const stored = agent === undefined ? undefined : yield* unavailableOnSqlError(repo.find(agentId, agent.id))
@@ -180,40 +165,31 @@ export class Contacts extends Context.Service<Contacts, {
             at: yield* Clock.currentTimeMillis,
             report: { id, reason }
           })
-          // An earlier attempt at this same request may have made it, with its answer lost.
+          // An earlier attempt at this request may have made the report, with its answer lost.
           if (outcome === "AlreadyReported" && !(yield* unavailableOnSqlError(repo.isReport(agentId, agent.id, id)))) {
             return yield* new AlreadyReported()
           }
           if (outcome === "Blocked") signals.raise(agent.id)
           yield* enforcement.recount(agent.id)
         }),
-        blocks: Effect.fn("Contacts.blocks")(function*(agentId, query) {
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LISTED.usual, LISTED.max)
-          const offset = query.offset ?? 0
-          const before = query.cursor === undefined ? null : yield* decodeCursor(BlockCursor)(query.cursor)
-          const rows = yield* unavailableOnSqlError(repo.blocks(agentId, before, offset, limit + 1))
-          const total = yield* unavailableOnSqlError(repo.countBlocks(agentId))
-          const shown = rows.slice(0, limit)
-          const live = yield* liveById(shown.map((row) => row.blockedId))
-          const last = shown.at(-1)
-          return {
-            items: shown.flatMap((row) =>
-              live(row.blockedId).map((agent) => ({
-                handle: agent.handle,
-                display_name: displayNameOf(agent),
-                avatar_url: agents.avatarUrl(agent),
-                blocked_at: iso(row.createdAt)
-              }))
-            ),
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined
-              ? encodeCursor({ createdAt: last.createdAt, id: last.blockedId })
-              : null
-          }
-        }),
+        blocks: Effect.fn("Contacts.blocks")((agentId, query) =>
+          pageOf(query, {
+            ...LISTED,
+            position: BlockPosition,
+            rows: (before, offset, limit) => unavailableOnSqlError(repo.blocks(agentId, before, offset, limit)),
+            total: unavailableOnSqlError(repo.countBlocks(agentId)),
+            positionOf: ({ blockedId, createdAt }) => ({ createdAt, id: blockedId }),
+            show: Effect.fnUntraced(function*(rows) {
+              const live = yield* liveById(rows.map((row) => row.blockedId))
+              return rows.flatMap((row) =>
+                live(row.blockedId).map((agent) => ({
+                  handle: agent.handle,
+                  display_name: displayNameOf(agent),
+                  avatar_url: agents.avatarUrl(agent),
+                  blocked_at: iso(row.createdAt)
+                })))
+            })
+          })),
         removeAgent: Effect.fn("Contacts.removeAgent")(function*(agentId) {
           while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, REMOVED_AT_ONCE))) > 0);
         })

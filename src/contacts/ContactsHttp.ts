@@ -6,10 +6,9 @@ import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
-import { Contacts, type Page } from "./Contacts.ts"
+import { figuresOf } from "../wire/Page.ts"
+import { Contacts } from "./Contacts.ts"
 import { ContactsApi } from "./ContactsApi.ts"
-
-const figures = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({ total, limit, offset, next_cursor: nextCursor })
 
 export const ContactsHttp = Endpoints.group(
   apiOf(ContactsApi),
@@ -32,11 +31,11 @@ export const ContactsHttp = Endpoints.group(
         const { id } = yield* CurrentAgent
         yield* limits.take(lists, id)
         const page = yield* contacts.list(id, query)
-        return { contacts: page.items, ...figures(page) }
+        return { contacts: page.items, ...figuresOf(page) }
       }),
       blocks: Effect.fnUntraced(function*({ query }) {
         const page = yield* contacts.blocks((yield* CurrentAgent).id, query)
-        return { blocks: page.items, ...figures(page) }
+        return { blocks: page.items, ...figuresOf(page) }
       }),
       check: Effect.fnUntraced(function*({ params }) {
         const { id } = yield* CurrentAgent

@@ -20,7 +20,7 @@ export interface ListedBlock {
 
 const CHECK = `SELECT notes, added_at FROM contacts WHERE agent_id = $1 AND contact_id = $2`
 
-/** No row: another call added the contact after this statement began; running it again finds that. */
+/** Returns no row if another call added the contact after this statement began. A repeated call finds that contact. */
 const ADD = `
 WITH added AS (
   INSERT INTO contacts (agent_id, contact_id, notes, added_at) VALUES ($1, $2, $3, $4)
@@ -31,13 +31,13 @@ SELECT notes, added_at, true AS created FROM added
 UNION ALL
 SELECT notes, added_at, false FROM contacts WHERE agent_id = $1 AND contact_id = $2`
 
-/** With a lateral, because otherwise the planner would walk an index of all live agents. */
+/** Uses a lateral, because otherwise the planner would scan an index of all live agents. */
 const LISTED = `
 FROM contacts k
 CROSS JOIN LATERAL (SELECT * FROM agents WHERE id = k.contact_id OFFSET 0) a
 WHERE k.agent_id = $1 AND a.deleted_at IS NULL`
 
-/** A handle always stays the same agent's, so a page that begins after a handle neither misses nor repeats a contact. */
+/** A handle never passes to another agent, so a page that begins after a handle neither misses nor repeats a contact. */
 const LIST = `
 SELECT k.contact_id, k.notes, k.added_at, a.handle ${LISTED} AND ($2::text IS NULL OR a.handle > $2::text)
 ORDER BY a.handle OFFSET $3 LIMIT $4`
@@ -75,9 +75,12 @@ interface ContactColumns {
   readonly added_at: number
 }
 
-/** All SQL on contacts, and reads of blocks and reports: ConversationsRepo writes those, ordered with the pair's messages. */
+/**
+ * The SQL of contacts, and the reads of blocks and reports. ConversationsRepo writes blocks and reports, in order with
+ * the pair's messages.
+ */
 export class ContactsRepo extends Context.Service<ContactsRepo, {
-  /** The contact, new or existing; undefined: try again. */
+  /** Adds a contact, and returns the new or existing one. If the result is undefined, the caller retries. */
   readonly add: (
     agentId: string,
     contactId: string,
@@ -85,7 +88,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
     now: number
   ) => Effect.Effect<StoredContact & { readonly created: boolean } | undefined, SqlError.SqlError>
   readonly find: (agentId: string, contactId: string) => Effect.Effect<StoredContact | undefined, SqlError.SqlError>
-  /** Ordered by handle, from the one after `after` on; deleted accounts are left out. */
+  /** Ordered by handle, starting after `after`. Deleted accounts are left out. */
   readonly list: (
     agentId: string,
     after: string | null,
@@ -93,17 +96,17 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<ListedContact>, SqlError.SqlError>
   readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
-  /** False: no such contact. */
+  /** Returns false if there is no such contact. */
   readonly annotate: (
     agentId: string,
     contactId: string,
     notes: string | null
   ) => Effect.Effect<boolean, SqlError.SqlError>
-  /** False: no such contact. */
+  /** Returns false if there is no such contact. */
   readonly remove: (agentId: string, contactId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes an agent from up to `most` lists, and up to `most` of its own contacts; returns how many rows. */
+  /** Removes an agent from up to `most` lists, and up to `most` of its own contacts. Returns the number of rows removed. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Newest first, from the one before `before` on; deleted accounts are left out. */
+  /** Newest first, starting after `before`. Deleted accounts are left out. */
   readonly blocks: (
     agentId: string,
     before: { readonly createdAt: number; readonly id: string } | null,

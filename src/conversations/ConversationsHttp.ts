@@ -4,7 +4,7 @@ import { apiOf } from "../http/ApiOf.ts"
 import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
-import type { PageQuery } from "../wire/Page.ts"
+import { figuresOf, type PageQuery } from "../wire/Page.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { Conversations } from "./Conversations.ts"
 import { ConversationsApi } from "./ConversationsApi.ts"
@@ -45,10 +45,7 @@ export const ConversationsHttp = Endpoints.group(
         return HttpServerResponse.jsonUnsafe(
           wantsArray(request.headers, query) ? page.items : {
             conversations: page.items,
-            total: page.total,
-            limit: page.limit,
-            offset: page.offset,
-            next_cursor: page.nextCursor
+            ...figuresOf(page)
           },
           { headers }
         )

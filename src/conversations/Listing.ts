@@ -16,7 +16,7 @@ export const Listing = {
   LIMIT: 50,
   MAX: 200,
   /** Where a page ends: the activity time and the id of its last row. */
-  Cursor: Schema.Struct({ activityAt: Schema.Int, id: CursorId }),
+  Position: Schema.Struct({ activityAt: Schema.Int, id: CursorId }),
   /** The text of a text message with white space collapsed, up to 140 characters. For other types, a label. */
   preview: (type: MessageType, content: string): string => {
     if (type !== "text") return LABELS[type]

@@ -5,7 +5,7 @@ import { Deliveries } from "../deliveries/Deliveries.ts"
 import type { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { Groups } from "../groups/Groups.ts"
 import { type GroupCard, GroupReads, isGroupId } from "../messages/GroupReads.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { iso, isoOrNull } from "../wire/Text.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { Unavailable, ValidationFailed } from "../wire/WireError.ts"
@@ -22,14 +22,6 @@ export interface HistoryQuery {
   readonly around: string | null
 }
 
-export interface ListedPage {
-  readonly items: ReadonlyArray<typeof ConversationListItem.Type>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
-
 /** Reads an agent's conversations and hides parts of them from it. Works directly on storage, without the actors. */
 export interface Reading {
   /** Messages as JSON texts, in the order of the query (wire.md C.6). */
@@ -38,7 +30,7 @@ export interface Reading {
     conversationId: string,
     query: HistoryQuery
   ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
-  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<ListedPage, ValidationFailed | Unavailable>
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<typeof ConversationListItem.Type>, ValidationFailed | Unavailable>
   readonly context: (
     agentId: string,
     conversationId: string
@@ -137,27 +129,20 @@ export const makeReading = Effect.gen(function*() {
     is_muted: row.muted
   })
 
-  const list = Effect.fn("Conversations.list")(function*(agentId: string, query: PageQuery) {
-    yield* oneWay(query)
-    const limit = Math.min(query.limit ?? Listing.LIMIT, Listing.MAX)
-    const offset = query.offset ?? 0
-    const before = query.cursor === undefined ? null : yield* decodeCursor(Listing.Cursor)(query.cursor)
-    const rows = yield* unavailableOnSqlError(repo.list(agentId, before, offset, limit + 1, now()))
-    const total = yield* unavailableOnSqlError(repo.count(agentId))
-    const shown = rows.slice(0, limit)
-    const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
-    const cards = yield* groupReads.cards(shown.map((row) => row.id))
-    const last = shown.at(-1)
-    return {
-      items: shown.map((row) => item(agentId, row, others, cards.get(row.id))),
-      total,
-      limit,
-      offset,
-      nextCursor: rows.length > limit && last !== undefined
-        ? encodeCursor({ activityAt: last.activityAt, id: last.id })
-        : null
-    }
-  })
+  const list = Effect.fn("Conversations.list")((agentId: string, query: PageQuery) =>
+    pageOf(query, {
+      usual: Listing.LIMIT,
+      max: Listing.MAX,
+      position: Listing.Position,
+      rows: (before, offset, limit) => unavailableOnSqlError(repo.list(agentId, before, offset, limit, now())),
+      total: unavailableOnSqlError(repo.count(agentId)),
+      positionOf: ({ activityAt, id }) => ({ activityAt, id }),
+      show: Effect.fnUntraced(function*(rows) {
+        const others = yield* agents.byIds(rows.flatMap((row) => row.counterpartyId ?? []))
+        const cards = yield* groupReads.cards(rows.map((row) => row.id))
+        return rows.map((row) => item(agentId, row, others, cards.get(row.id)))
+      })
+    }))
 
   const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
     const facts = yield* unavailableOnSqlError(repo.context(agentId, conversationId))

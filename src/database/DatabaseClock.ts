@@ -12,13 +12,13 @@ const ROUND_TRIPS = 5
 const JUMP_MS = 1_000
 /** Measurements with a larger error bound are discarded. */
 const VAGUE_MS = 500
-/** Measurements in a row, a tick apart, that must agree before a jump is believed. */
+/** Measurements in a row, a tick apart, that must agree before a jump is accepted. */
 const AGREEING = 3
 const PATIENCE = "5 seconds"
 
 /**
- * A wall clock on top of a monotonic one. It never goes back. It approaches a new offset gradually, at no less than
- * half the normal rate; only a large correction forward is applied at once.
+ * A wall clock on top of a monotonic clock. It never goes back. It approaches a new offset gradually, and runs at half
+ * the normal rate at least. Only a large correction forward is applied at once.
  */
 export class SteeredTime {
   private from: number
@@ -62,10 +62,10 @@ interface Measured {
 const seconds = (ms: number): string => `${Math.abs(ms) < 10_000 ? (Math.abs(ms) / 1_000).toFixed(1) : Math.round(Math.abs(ms) / 1_000)} s`
 
 /**
- * A clock that follows a remote clock; `asks` opens a connection on which the remote time is read in milliseconds. It
- * is measured now and every 30 seconds by the fastest of a few round trips. While the machine's wall clock agrees
- * within the error of that round trip, the wall clock is used instead. When the wall clock is set, or the remote clock
- * jumps, this node is not ready until several measurements in a row agree.
+ * Makes a clock that follows a remote clock. `asks` opens a connection on which the remote time is read in milliseconds.
+ * The offset is measured now and every 30 seconds by the fastest of a few round trips. While the machine's wall clock
+ * agrees within the error of that round trip, the wall clock is used instead. When the wall clock is set, or the remote
+ * clock jumps, this node is not ready until several measurements in a row agree.
  */
 export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effect.Effect<number, E>, E, R>) {
   const machine = yield* Clock.Clock
@@ -93,13 +93,13 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
   const off = machineOffset() - first.offset
   if (Math.abs(off) > JUMP_MS + first.error) {
     yield* Effect.logWarning(
-      `The clock of this machine is ${seconds(off)} ${off > 0 ? "ahead of" : "behind"} the database's, which is followed: set it right`
+      `The clock of this machine is ${seconds(off)} ${off > 0 ? "ahead of" : "behind"} the database's. This server follows the database's clock. Correct the clock of this machine.`
     )
   }
 
   let measured = monotonic()
   let machineWas = machineOffset()
-  /** The measurements since a jump, until enough of them agree; undefined: there was no jump. */
+  /** The measurements since a jump, until enough of them agree. Undefined if there was no jump. */
   let doubtful: Array<number> | undefined
 
   const doubt = (why: string) => {
@@ -113,7 +113,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     const set = machineIs - machineWas
     machineWas = machineIs
     if (Math.abs(set) > JUMP_MS) {
-      yield* doubt(`The clock of this machine was set ${set > 0 ? "forward" : "back"} by ${seconds(set)}: it is compared with the database's.`)
+      yield* doubt(`The clock of this machine was set ${set > 0 ? "forward" : "back"} by ${seconds(set)}. This node compares it with the database's clock.`)
     }
     if (doubtful === undefined && monotonic() - measured < INTERVAL_MS) return
     const { error, offset } = yield* measure
@@ -124,7 +124,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     if (doubtful === undefined) {
       if (Math.abs(ahead) <= JUMP_MS) return time.steer(now, offset)
       yield* doubt(
-        `The clock of the database is suddenly ${seconds(ahead)} ${ahead > 0 ? "ahead" : "behind"}: it is measured again. If this stays, look at the clock of its machine.`
+        `The clock of the database is suddenly ${seconds(ahead)} ${ahead > 0 ? "ahead" : "behind"}. This node measures it again. If this message stays, check the clock of the database's machine.`
       )
     }
     const agree = doubtful!.every((other) => Math.abs(other - offset) <= JUMP_MS)
@@ -134,8 +134,8 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     time.steer(now, offset)
     readiness?.set("clock", undefined)
     yield* ahead < -JUMP_MS
-      ? Effect.logWarning(`The database's clock stays ${seconds(ahead)} behind: this node's runs at half its pace until they agree`)
-      : Effect.logInfo("This node has the time of the database again")
+      ? Effect.logWarning(`The database's clock stays ${seconds(ahead)} behind. This node's clock runs at half speed until both agree`)
+      : Effect.logInfo("This node's clock agrees with the database's again")
   })
   yield* look.pipe(
     Effect.timeout(PATIENCE),
@@ -146,7 +146,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
   )
 
   const millis = () => time.at(monotonic())
-  // All but the wall clock is the machine's.
+  // Everything except the wall clock comes from the machine's clock.
   return Object.assign(Object.create(machine) as Clock.Clock, {
     currentTimeMillisUnsafe: () => Math.floor(millis()),
     currentTimeMillis: Effect.sync(() => Math.floor(millis())),
@@ -156,7 +156,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
 })
 
 /**
- * Reads the database's clock on a reserved connection, so that waiting for a free one does not distort the round trip.
+ * Reads the database's clock on a reserved connection, so that no wait for a free connection distorts the round trip.
  */
 const askDatabase = Effect.gen(function*() {
   const session = yield* (yield* SqlClient.SqlClient).reserve
@@ -167,10 +167,10 @@ const askDatabase = Effect.gen(function*() {
 })
 
 /**
- * For changes without an idempotent id, such as a block: how many milliseconds after the request the statement may
- * still take effect. The statement checks this against the database's clock, because it may be delayed on its way. It
- * is as long as a caller is held (`Procedures.ts`); after that the caller may have repeated the request elsewhere.
- * Null: no limit, because the process's time is not the database's.
+ * How many milliseconds after its request a change without an idempotent id, such as a block, may still take effect.
+ * The statement checks this limit against the database's clock, because the statement may be delayed on its way. The
+ * limit is as long as a caller is held (`Procedures.ts`). After that the caller may have repeated the request at another
+ * node. Null means no limit, because this process does not follow the database's clock.
  */
 export const MadeWithin = Context.Reference<number | null>("parley/database/DatabaseClock/MadeWithin", {
   defaultValue: () => null

@@ -4,7 +4,7 @@ import { commitMeters } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { isSampled, isTracing, recordSpan, type TraceContext, traceTime } from "../platform/Tracing.ts"
 import { Readiness } from "../platform/Readiness.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { sqlState } from "./Sql.ts"
 import { AnswerTimeout } from "./SqlPostgres.ts"
 import { HELD_MS, Unavailable } from "../wire/WireError.ts"
@@ -26,13 +26,13 @@ const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unav
 type Names = readonly [string, ...Array<string>]
 
 /**
- * The rows that the commit of an item locks. While another session holds one of them, the item waits apart from its
+ * The rows that the commit of an item locks. While another session holds one of them, the item waits outside its
  * batch.
  */
 export interface Locks<In> {
   /** The rows that are known before the commit. */
   readonly of: (item: In) => Names
-  /** Which rows of these items are locked right now, and by whom: row name to holder. Does not wait for locks. */
+  /** The rows of these items that are locked right now, each with the holder of the lock. Does not wait for locks. */
   readonly held: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyMap<string, string>, SqlError.SqlError>
 }
 
@@ -40,14 +40,15 @@ export interface GroupCommit<In, Out> {
   /**
    * Queues an item. `settle` runs exactly once, after the commit, in commit order, and never inside this call. If it
    * throws, it is called once more, with its own defect. The items of a lane are committed in submission order, except
-   * those that wait for a lock; each lane has one batch in flight. `age`: milliseconds that the item has already waited; `trace`: whose span its commit is.
+   * those that wait for a lock. Each lane has one batch in flight. `age` is how many milliseconds the item has already
+   * waited. `trace` is the trace that gets a span for the commit.
    */
   readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number, trace?: TraceContext) => void
-  /** The number of waiting items, plus one for each lane that is committing; 0: idle. */
+  /** The number of waiting items, plus one for each lane that is committing. It is 0 when the group commit is idle. */
   readonly size: () => number
-  /** Lets items that only wait for company (`lingerMs`) be committed now. */
+  /** Commits items now that only wait for further items (`lingerMs`). */
   readonly hurry: () => void
-  /** Completes once nothing waits and nothing is being committed. Hurries. */
+  /** Calls `hurry`, and completes once no item waits or is being committed. */
   readonly idle: Effect.Effect<void>
 }
 
@@ -64,7 +65,7 @@ interface Waiting<In, Out> {
   readonly since: number
   /** Place in the order of submission. */
   readonly order: number
-  /** The trace it belongs to, and when it was submitted (`traceTime`). */
+  /** The trace that the item belongs to, and when the item was submitted (`traceTime`). */
   readonly trace: { readonly context: TraceContext; readonly at: number } | undefined
 }
 
@@ -78,21 +79,21 @@ interface Lane<In, Out> {
 const makeLane = <In, Out>(): Lane<In, Out> => ({ queue: [], batch: [], running: false })
 
 /**
- * SQLSTATEs of insufficient resources (53), system errors (58) and read-only transactions (25006): not caused by the
- * batch.
+ * SQLSTATEs of insufficient resources (53), system errors (58) and read-only transactions (25006). The batch does not
+ * cause these errors.
  */
 const OUT_OF_ROOM = /^(?:53|58|25006)/
 
-/** How often to check whether such locks are free, in milliseconds. */
+/** How often to check whether the rows of items that were set aside are free, in milliseconds. */
 const LOOK_MS = 100
-/** How long a statement waits for one lock, in milliseconds: a lane. */
+/** How long a statement of an ordinary lane waits for one lock, in milliseconds. */
 const LOCK_MS = 300
-/** The same for items that were set aside: long enough for the slow commits of other nodes on the same row. */
+/** How long a statement with items that were set aside waits for one lock: long enough for slow commits of other nodes. In milliseconds. */
 const PATIENT_LOCK_MS = 2_000
 
 /**
- * The metric's label of why a commit failed: `system`: a problem of the database itself; `refused`: the batch caused
- * it.
+ * Why a commit failed, as the label of the metric. `system` is a problem of the database itself. `refused` is a problem
+ * that the batch caused.
  */
 type Reason = "connection" | "system" | "lock" | "refused" | "defect"
 
@@ -102,7 +103,7 @@ const reasonOf = (error: SqlError.SqlError): Reason => {
       return "connection"
     case "LockTimeoutError":
       return "lock"
-    // Not halved: each half could block the lane for another full time-out.
+    // The batch is not halved, because each half could block the lane for another full time-out.
     case "StatementTimeoutError":
       return "system"
     default:
@@ -122,18 +123,18 @@ const mayPass = (error: SqlError.SqlError): boolean => {
   return _tag === "DeadlockError" || _tag === "SerializationError" || _tag === "UniqueViolation"
 }
 
-/** One turn of the event loop, for what else is due. */
+/** Waits for one turn of the event loop, so that other work that is due can run. */
 export const turn = Effect.callback<void>((resume) => {
   const handle = setImmediate(() => resume(Effect.void))
   return Effect.sync(() => clearImmediate(handle))
 })
 
 /**
- * Group commit: while one batch commits, the next gathers. If a batch is refused or meets a defect, it is retried if
- * the failure may be transient, then halved until the culprit is alone, so that no item fails because of its
+ * Group commit: while one batch commits, the next gathers. A batch that is refused or meets a defect is retried if the
+ * failure may be transient. Then it is halved until the culprit is alone, so that no item fails because of its
  * neighbours. A failure of the database itself fails the whole batch. Items whose rows another session has locked are
  * set aside for up to 5 s, and the others are committed at once. Once a row is free or has another holder, its items are
- * tried again in a lane of their own, which waits longer for locks.
+ * retried in a lane of their own, which waits longer for locks.
  */
 export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Label of the metrics. */
@@ -145,13 +146,13 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   readonly bytesOf: (item: In) => number
   readonly maxRows: number
   readonly maxBytes: number
-  /** Items that may wait in a lane; one more fails at once. */
+  /** The most items that may wait in a lane. Further items fail at once. */
   readonly capacity: number
-  /** Wait for one turn of the event loop before each batch: pays off where the database runs in this thread (PGlite). */
+  /** Whether to wait for one turn of the event loop before each batch. This helps if the database runs in this thread (PGlite). */
   readonly gather: boolean
   /**
-   * Wait for so many milliseconds before each batch instead, for items whose callers wait for nothing: what comes one by
-   * one is committed together.
+   * How many milliseconds to wait before each batch instead, so that items that arrive one by one are committed together.
+   * It is for items whose callers do not wait.
    */
   readonly lingerMs?: number
   /**
@@ -165,16 +166,16 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   const context = yield* Effect.context<never>()
   const runFork = Effect.runForkWith(context)
   const lanes: Array<Lane<In, Out>> = Array.from({ length: options.lanes }, () => makeLane())
-  /** For items that were set aside. */
+  /** The lane for items that were set aside. */
   const second: Lane<In, Out> = makeLane()
   const now = monotonicMillis(yield* Clock.Clock)
   const meters = commitMeters(options.name)
   const idleWaiters = new Set<() => void>()
 
   const countFailed = (reason: Reason): Effect.Effect<void> => Effect.sync(() => meters.failed.at(reason).add())
-  const lines = { failed: new Seldom(), full: new Seldom(), aside: new Seldom(), late: new Seldom() }
+  const lines = { failed: new LogThrottle(), full: new LogThrottle(), aside: new LogThrottle(), late: new LogThrottle() }
 
-  /** Settles one item. A callback that throws does not keep the rest of its batch from being settled. */
+  /** Settles one item. The rest of its batch is settled even if the callback throws. */
   const tell = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
     try {
       settle(settled)
@@ -195,15 +196,15 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   const halve = (batch: ReadonlyArray<Waiting<In, Out>>): Effect.Effect<void> => {
     const middle = batch.length >> 1
     return Effect.andThen(attempt(batch.slice(0, middle), 0), Effect.suspend(() => {
-      // The first half may have been set aside: items of the same rows go behind it.
+      // If items of the first half were set aside, items of the same rows must wait behind them.
       const rest = options.locks === undefined ? batch.slice(middle) : divertBatch(options.locks, batch.slice(middle))
       return rest.length === 0 ? Effect.void : attempt(rest, 0)
     }))
   }
 
   /**
-   * Records the batch as a span of its first traced item, linked to the traces of the others, and for each of them a
-   * span from its submission to the end of the batch, linked to the batch.
+   * Records the batch as a span of its first traced item, linked to the traces of the other items. Each traced item also
+   * gets a span from its submission to the end of the batch, linked to the batch.
    */
   const traceBatch = (batch: ReadonlyArray<Waiting<In, Out>>, ms: number, failure: string | undefined): void => {
     const traced = batch.flatMap(({ trace }) => trace !== undefined && isSampled(trace.context) ? [trace] : [])
@@ -283,7 +284,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Row names of the items in the lane `second`. */
   let again: ReadonlySet<string> = new Set()
 
-  /** Not for longer than an item may wait: on a connection that is dead without anybody knowing no answer comes. */
+  /** The locked rows. Waits no longer than an item may wait, because a dead connection may never answer. */
   const heldOf = (locks: Locks<In>, waiting: ReadonlyArray<Waiting<In, Out>>) =>
     Effect.provideService(Effect.suspend(() => locks.held(waiting.map(({ item }) => item))), AnswerTimeout, HELD_MS)
 
@@ -308,7 +309,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       return !waits
     })
 
-  /** The same for a batch in flight, and for the items in the queues that must wait behind those of the batch. */
+  /** Diverts the items of a batch in flight, and the items in the queues that must wait behind them. */
   const divertBatch = (locks: Locks<In>, batch: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> => {
     const rest = divert(locks, batch)
     if (rest.length < batch.length) for (const lane of [...lanes, second]) lane.queue = divert(locks, lane.queue)
@@ -337,7 +338,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         meters.setAside.add(count)
         return Effect.andThen(
           lines.aside.log(Effect.logWarning(
-            `Rows that ${options.name} writes are locked by others: items that need them wait for 5 s at most`
+            `Other sessions have locked rows that ${options.name} writes. Items that need these rows wait for at most 5 s`
           ).pipe(Effect.annotateLogs({ waiting: aside.length }))),
           rest.length === 0 ? Effect.void : attempt(rest, 0)
         )
@@ -356,13 +357,13 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
           aside = aside.filter((waiting) => waiting.since > due)
           for (const waiting of late) tell(waiting, failed())
           yield* lines.late.log(Effect.logWarning(
-            `Rows that ${options.name} writes stayed locked by others for 5 s: look for a transaction that is left open`
+            `Other sessions kept rows that ${options.name} writes locked for 5 s. Look for a transaction that was left open`
           ).pipe(Effect.annotateLogs({ failed: late.length })))
         }
         const known = [...holders]
         const found = aside.length === 0 ? new Map<string, string>() : yield* heldOf(locks, aside)
-        // A row whose holder has changed is tried again, which waits its turn for the lock. Only a row with the same
-        // holder as before still blocks its items.
+        // If the holder of a row has changed, the items of the row are retried, and wait their turn for the lock. Only a
+        // row with the same holder as before still blocks its items.
         for (const [name, holder] of known) {
           if (found.get(name) !== holder && holders.get(name) === holder) holders.delete(name)
         }
@@ -377,7 +378,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     })
   }
 
-  /** Lets the items whose rows are free be tried again. */
+  /** Retries the items whose rows are free. */
   const letGo = (locks: Locks<In>): void => {
     if (second.running) return
     const waited = aside.sort((a, b) => a.order - b.order)
@@ -408,7 +409,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     return lane.queue.splice(0, n)
   }
 
-  /** Ends the waits for company that are under way. */
+  /** Functions that end the waits of `linger`. */
   const lingering = new Set<() => void>()
   const hurry = (): void => {
     for (const end of lingering) end()
@@ -449,7 +450,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       lane.running = false
       lane.batch = []
       if (lane.queue.length > 0) return start(lane)
-      // Others may have come for the same rows.
+      // Further items may wait for the same rows by now.
       if (lane === second && options.locks !== undefined) letGo(options.locks)
       whenIdle()
     })
@@ -467,7 +468,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   /** The last commit that failed with an SQLSTATE of OUT_OF_ROOM; undefined once a commit has succeeded since. */
   let refused: { readonly state: string; readonly at: number } | undefined
-  /** How long the oldest item in the lanes has waited, in milliseconds; 0: none waits. Items set aside do not count. */
+  /** How long the oldest item in the lanes has waited, in milliseconds, or 0 if none waits. Items set aside do not count. */
   const oldest = (): number => {
     let since = Number.POSITIVE_INFINITY
     for (const lane of lanes) since = Math.min(since, (lane.batch[0] ?? lane.queue[0])?.since ?? since)
@@ -477,11 +478,11 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     readiness.check(() => {
       const waited = oldest()
       if (refused !== undefined && now() - refused.at < OLD_MS) {
-        return `Commits of ${options.name} fail: the database has no room (disk, memory, connections) or takes no writes (SQLSTATE ${refused.state}).`
+        return `Commits of ${options.name} fail: the database has no room (disk, memory, connections) or refuses writes (SQLSTATE ${refused.state}).`
       }
       return waited < OLD_MS
         ? undefined
-        : `Commits of ${options.name} do not come through: the oldest has waited for ${Math.floor(waited / 1_000)} s. Look at the database.`
+        : `Commits of ${options.name} do not complete: the oldest item has waited for ${Math.floor(waited / 1_000)} s. Check the database.`
     }))
 
   meters.queued.reads(() => [...lanes, second].reduce((sum, { batch, queue }) => sum + queue.length + batch.length, aside.length))

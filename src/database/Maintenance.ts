@@ -5,7 +5,7 @@ import { Database } from "./Sql.ts"
 /** A table is analysed again when it has twice its size at the last analysis plus this many bytes. */
 const GROWTH_BYTES = 65_536
 
-/** The settings of PostgreSQL without which its tables are never vacuumed. */
+/** Warns of settings that keep PostgreSQL from vacuuming its tables. */
 const autovacuumIsOn = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const settings = yield* sql<{ readonly name: string }>`
@@ -15,7 +15,7 @@ const autovacuumIsOn = Effect.gen(function*() {
     WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND lower(reloptions::text) ~ 'autovacuum_enabled=(f|off|n|0)' ORDER BY relname`
   for (const { name } of settings) {
     yield* Effect.logWarning(
-      `PostgreSQL's setting ${name} is off: its tables grow, and after 2 billion transactions it takes no writes. Set ${name} = on and reload PostgreSQL.`
+      `PostgreSQL's setting ${name} is off: its tables grow, and after 2 billion transactions it refuses writes. Set ${name} = on and reload PostgreSQL.`
     )
   }
   if (tables.length > 0) {
@@ -26,8 +26,9 @@ const autovacuumIsOn = Effect.gen(function*() {
 })
 
 /**
- * Warns if PostgreSQL's autovacuum is off. In PGlite, which has none, analyses tables that have grown, so that plans made when
- * they were empty are made again. A small sample limits this to about ten milliseconds per table. (`Vacuum.ts` vacuums them.)
+ * Warns if PostgreSQL's autovacuum is off. In PGlite, which has no autovacuum, analyses tables that have grown, so that plans from
+ * the time when they were empty are replaced. A small sample limits this to about ten milliseconds per table. (`Vacuum.ts` vacuums
+ * the tables.)
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { driver } = yield* Database

@@ -89,7 +89,7 @@ const mismatch = (migrations: ReadonlyArray<Migration>, applied: ReadonlyArray<A
 
 const applied = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Not to_regclass: it may read a catalog cache that is older than the migration lock.
+  // `to_regclass` may read a catalog cache that is older than the migration lock.
   const tables = yield* sql`SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migrations'`
   return tables.length > 0 ? yield* sql<Applied>`SELECT id, name, sha256 FROM migrations ORDER BY id` : []
 })
@@ -107,8 +107,8 @@ const LONGEST_MILLIS = 3_600_000
 
 /**
  * Brings the schema up to this version. Each file is applied in one transaction with its row in `migrations`, under a
- * lock, so that of several nodes that start together one migrates and the others wait. An interrupted migration leaves
- * nothing and is applied again.
+ * lock. If several nodes start together, one of them migrates and the others wait. An interrupted migration leaves
+ * nothing behind and is applied again.
  */
 export const run = (
   migrations?: ReadonlyArray<Migration>
@@ -142,7 +142,7 @@ export const run = (
     }
   }).pipe(Effect.provideService(AnswerTimeout, LONGEST_MILLIS), Effect.withSpan("Migrations.run"))
 
-/** Fails unless the database has exactly this version's schema; changes nothing. */
+/** Fails unless the database has exactly this version's schema. Changes nothing. */
 export const verify = (
   migrations?: ReadonlyArray<Migration>
 ): Effect.Effect<void, SchemaMismatch | SqlError.SqlError, SqlClient.SqlClient> =>

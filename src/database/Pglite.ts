@@ -91,8 +91,8 @@ const isSettled = (descriptor: number, settled: Settled | undefined): boolean =>
 }
 
 /**
- * Syncs all files of a folder, 16 at once, so that the file system commits them together: one by one takes seconds for
- * a thousand files.
+ * Syncs all files of a folder, 16 at once, so that the file system commits them together. One by one, a thousand files
+ * take seconds.
  */
 export const syncTree = async (folder: string): Promise<Settled> => {
   const settled = new Map<bigint, bigint>()
@@ -115,9 +115,9 @@ export const syncTree = async (folder: string): Promise<Settled> => {
 }
 
 export interface PgliteSettings {
-  /** The parent of the folder `database`; undefined: everything is in memory. */
+  /** The parent of the folder `database`, or undefined to keep everything in memory. */
   readonly dataDir: string | undefined
-  /** A dump made by `snapshot` to start from instead of an empty database; in memory only. */
+  /** A dump made by `snapshot` to start from instead of an empty database. Only for a database in memory. */
   readonly snapshot?: Blob | undefined
   /** Called with each file that was synced. */
   readonly onSync?: ((file: string) => void) | undefined
@@ -239,7 +239,7 @@ export class PgliteDatabase {
     await this.reopen()
   }
 
-  /** An in-memory database on a session of the caller, who gets it back with `takeBack`; then the database is closed. */
+  /** An in-memory database on a session of the caller. `takeBack` returns the session to the caller and closes the database. */
   static lend(session: PgliteSession): PgliteDatabase {
     const database = new PgliteDatabase({ dataDir: undefined }, () => {})
     database.#session = session
@@ -257,18 +257,18 @@ export class PgliteDatabase {
     return this.#session
   }
 
-  /** Opens the database, also after a crash. In memory a second opening fails: the data are lost. */
+  /** Opens the database, also after a crash. In memory a second opening fails, because the data are lost. */
   async reopen(): Promise<void> {
     const { dataDir, snapshot } = this.#settings
     if (dataDir === undefined) {
-      if (this.#session !== undefined) throw new Error("PGlite crashed, and with it what it had in memory")
+      if (this.#session !== undefined) throw new Error("PGlite crashed, and its data in memory are lost")
       const options = snapshot === undefined ? {} : { loadDataDir: snapshot }
       this.#session = new PgliteSession(await PGlite.create({ ...options, startParams: inMemory }))
       return
     }
     this.#files?.abandon()
     const folder = folderOf(dataDir)
-    // After a crash PostgreSQL syncs every file itself, one by one; syncing them here first, in parallel, spares that.
+    // After a crash PostgreSQL syncs every file, one by one. It is faster to sync the files here first, in parallel.
     const settled = fs.existsSync(path.join(folder, "postmaster.pid")) ? await syncTree(folder) : undefined
     const files = new SyncedNodeFS(folder, this.#synced, settled)
     this.#files = files
@@ -301,12 +301,12 @@ export class PgliteDatabase {
     if (++this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
   }
 
-  /** The folder of the files; undefined: in memory. */
+  /** The folder of the files, or undefined for a database in memory. */
   get folder(): string | undefined {
     return this.#settings.dataDir === undefined ? undefined : folderOf(this.#settings.dataDir)
   }
 
-  /** While the WAL is kept no checkpoint is written, because each removes the WAL before it. */
+  /** Keeps the WAL until `letLogGo`. No checkpoint is written meanwhile, because a checkpoint removes the WAL before it. */
   keepLog(): void {
     this.#logKeepers++
   }
@@ -315,14 +315,14 @@ export class PgliteDatabase {
     return this.#logKeepers > 0
   }
 
-  /** Takes one `keepLog` back. */
+  /** Ends one `keepLog`. */
   letLogGo(): void {
     if (--this.#logKeepers > 0) return
     if (this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
   }
 
   /**
-   * Writes a checkpoint, which limits the WAL and the time of a recovery; blocks the event loop meanwhile. Does nothing while
+   * Writes a checkpoint, which limits the WAL and the time of a recovery. Blocks the event loop meanwhile. Does nothing while
    * the WAL is kept.
    */
   checkpoint(): void {

@@ -90,8 +90,8 @@ export interface Answer {
 }
 
 /**
- * The exports of PGlite's module that run PostgreSQL's main loop. A siglongjmp out of it throws an exception with the
- * status LONGJMP.
+ * The exports of PGlite's module that run PostgreSQL's main loop. A siglongjmp out of the loop throws an exception with
+ * the status LONGJMP.
  */
 interface MainLoop {
   _PostgresMainLoopOnce: () => void
@@ -101,12 +101,12 @@ interface MainLoop {
 const LONGJMP = 100
 
 /**
- * A session on PGlite's protocol interface. PGlite's own `query` takes five protocol round trips and plans every time;
- * here a statement is one buffer, and a named one keeps its plan. Every call is synchronous, so statements cannot
- * interleave; exclusive use for several statements in a row is arranged by the layer above.
+ * A session on PGlite's protocol interface. PGlite's own `query` takes five protocol round trips and plans every time.
+ * In this class a statement is one buffer, and a named statement keeps its plan. Every call is synchronous, so statements
+ * cannot interleave. The layer above reserves the session for several statements in a row.
  *
- * A PANIC, a trap or a stack overflow ends the session as a crash ends a server: what was committed is in the files,
- * and another session can recover it. (PGlite itself would continue in an undefined state, or loop for ever.)
+ * A PANIC, a trap or a stack overflow ends the session as a crash ends a server. Committed data are in the files, and
+ * another session can recover them. (PGlite itself would continue in an undefined state, or loop for ever.)
  */
 export class PgliteSession {
   readonly #pg: PGlite
@@ -128,7 +128,7 @@ export class PgliteSession {
       } catch (error) {
         if (Reflect.get(Object(error), "status") !== LONGJMP) {
           this.#crash = error
-          // PGlite swallows exceptions of its loop and calls this next.
+          // PGlite swallows exceptions of its loop and calls `stackRestore` next.
           loop.stackRestore = () => {
             throw error
           }
@@ -142,7 +142,7 @@ export class PgliteSession {
     return this.#crash === undefined && this.#status !== "I"
   }
 
-  /** Whether the session has crashed; then every statement fails. */
+  /** Whether the session has crashed. In a crashed session every statement fails. */
   get hasCrashed(): boolean {
     return this.#crash !== undefined
   }
@@ -158,8 +158,8 @@ export class PgliteSession {
   }
 
   /**
-   * Runs one statement; without parameters it may be several, and the last one's result is returned. Throws
-   * `DatabaseFault`.
+   * Runs one statement and returns its result. Without parameters the text may hold several statements, and the result
+   * of the last one is returned. Throws `DatabaseFault`.
    */
   query(text: string, params: ReadonlyArray<unknown>): Answer {
     const writer = this.#writer.reset()
@@ -211,7 +211,7 @@ export class PgliteSession {
     this.#length = 0
     if (this.#crash === undefined) {
       const done = this.#pg.execProtocolRawStream(message.bytes, { syncToFs: false, onRawData: this.#receive })
-      // Everything has run synchronously by now; a crash was recorded by the wrapped main loop.
+      // Everything has run synchronously by now. The wrapped main loop has recorded a crash if there was one.
       done.catch(() => {})
     }
     return this.#read(columns)

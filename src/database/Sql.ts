@@ -5,8 +5,8 @@ import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /**
  * Direct access to the database below `SqlClient`, for statements that are worth preparing: each has one name and one
- * plan per connection. 64-bit integers are returned as numbers, `bytea` as `Buffer`. Inside a transaction they run on
- * its connection.
+ * plan per connection. 64-bit integers are returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements
+ * run on the connection of the transaction.
  */
 export class Database extends Context.Service<Database, {
   readonly driver: "pg" | "pglite"
@@ -16,26 +16,26 @@ export class Database extends Context.Service<Database, {
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
   /**
    * Runs one statement ahead of all queued ones, to check whether the database answers even under load. On PostgreSQL
-   * probes share one connection of their own, opened by the first and kept; they wait only for each other. On PGlite a
-   * probe runs between two statements, and waits at most for a transaction.
+   * probes share one connection of their own, and wait only for each other. The first probe opens this connection. On
+   * PGlite a probe runs between two statements, and waits at most for a transaction.
    */
   readonly probe: <Row extends object>(text: string) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
-  /** Undefined: PostgreSQL, which has tools of its own, or a database in memory. */
+  /** Undefined on PostgreSQL, which has backup tools of its own, and for a database in memory. */
   readonly backup: OnlineBackup | undefined
 }>()("parley/database/Sql/Database") {}
 
 /**
- * A backup of PGlite's files while statements go on, by PostgreSQL's own protocol for that (`pg_backup_start`): the files are copied as they
- * are, and the write-ahead log from the beginning to the end of the copy makes them one state when the copy is opened.
+ * A backup of PGlite's files while statements go on, by PostgreSQL's protocol for online backups (`pg_backup_start`). The files are
+ * copied as they are. When the copy is opened, the write-ahead log of the time of the copy brings all files to one state.
  */
 export interface OnlineBackup {
   /** Where the files are. */
   readonly folder: string
-  /** Held by the backup that is under way: the database has one at a time. */
+  /** Held by the backup that is under way, because the database allows one backup at a time. */
   readonly one: Semaphore.Semaphore
-  /** Begins it, with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is removed. */
+  /** Begins the backup with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is removed. */
   readonly begin: Effect.Effect<void, SqlError.SqlError, Scope.Scope>
-  /** Ends it, once all files but the log are copied. */
+  /** Ends the backup. Run it when all files but the log are copied. */
   readonly end: Effect.Effect<LogOfBackup, SqlError.SqlError>
   /**
    * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL would use again.
@@ -44,7 +44,7 @@ export interface OnlineBackup {
   readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }
 
-/** What has to be copied after `OnlineBackup.end`, before the scope ends. */
+/** The parts that must be copied after `OnlineBackup.end`, before the scope ends. */
 export interface LogOfBackup {
   /** The content of the file `backup_label` of the copy. */
   readonly label: string
@@ -53,7 +53,7 @@ export interface LogOfBackup {
   readonly last: string
 }
 
-/** The SQLSTATE of the database's answer; undefined: there was no answer. */
+/** The SQLSTATE of the database's answer, or undefined if there was no answer. */
 export const sqlState = (error: SqlError.SqlError): string | undefined =>
   error.reason.cause instanceof DatabaseFault ? error.reason.cause.code : undefined
 
@@ -61,7 +61,7 @@ type Transform = (<A extends object>(rows: ReadonlyArray<A>) => ReadonlyArray<A>
 
 /** A connection of this adapter. Statements that are submitted concurrently run one after the other. */
 export abstract class Session implements SqlConnection.Connection {
-  /** Also false once the connection is lost: then there is nothing to roll back. */
+  /** Also false once the connection is lost, because then there is no transaction to roll back. */
   abstract readonly inTransaction: boolean
   abstract run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError>
   abstract executeValues(

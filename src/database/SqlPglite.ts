@@ -35,8 +35,8 @@ class EmbeddedSession extends Session {
   }
 
   /**
-   * Runs a statement without holding the session, between two statements of its holder; undefined: the holder is in a
-   * transaction.
+   * Runs a statement between two statements of the session's holder, without holding the session. Returns undefined while
+   * the holder is in a transaction.
    */
   runBetween(text: string): Effect.Effect<Outcome | undefined, SqlError.SqlError> {
     return this.#attempt((session) => session.inTransaction ? undefined : outcomeOf(session.query(text, [])))
@@ -84,7 +84,7 @@ class EmbeddedSession extends Session {
   }
 }
 
-/** The pause after a failed recovery before the next attempt: each attempt blocks the event loop. */
+/** The pause after a failed recovery before the next attempt, because each attempt blocks the event loop. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
 /** How often a probe checks whether the current transaction has ended. */
 const BETWEEN_TRANSACTIONS = "5 millis"
@@ -108,7 +108,7 @@ export const layerPglite = (settings: PgliteSettings) =>
     close: (opened) => opened.close()
   })
 
-/** The same, with the caller's functions to open and close the database. */
+/** PGlite with the caller's functions to open and close the database. */
 export const layerPgliteOf = ({ close, open }: Opening) =>
   Layer.effectContext(Effect.gen(function*() {
     const checkpointDue = yield* Latch.make()
@@ -146,15 +146,15 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
           database.keepLog()
           return inTurn("SELECT pg_backup_start('parley', true)")
         }).pipe(Effect.onError(() => Effect.sync(() => database.letLogGo()))),
-        // Fails if the backup was ended, as it should be.
+        // This statement fails if `end` has ended the backup, which is the normal case.
         () => Effect.andThen(Effect.ignore(inTurn("SELECT pg_backup_stop(false)")), Effect.sync(() => database.letLogGo()))
       ).pipe(Effect.asVoid),
       end: Effect.map(inTurn(BACKUP_STOP), ({ rows: [row] }) => {
         const label = String(row?.["label"])
         return { label, first: /\(file ([0-9A-F]{24})\)/.exec(label)?.[1] ?? "", last: String(row?.["last"]) }
       }),
-      // A checkpoint renames files of the log for later use, with their old bytes. Here each renamed file is used, which fills the
-      // file with zeros. Then a checkpoint removes all files before the current one.
+      // A checkpoint renames files of the log for later use, with their old bytes. Each renamed file is used once here, which overwrites
+      // it with zeros. Then a checkpoint removes all files before the current one.
       clearLog: Effect.gen(function*() {
         yield* inTurn("SET wal_recycle = off")
         for (const name of readdirSync(join(folder, "pg_wal"))) if (LOG_FILE.test(name)) yield* inTurn(NEXT_LOG_FILE)

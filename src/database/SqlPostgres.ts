@@ -8,7 +8,7 @@ import { databaseTimes } from "../platform/Metrics.ts"
 import { services, Session } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
-/** PostgreSQL's other limits: how long a statement may wait for a lock, and a transaction be idle. */
+/** How long a statement may wait for a lock, and how long a transaction may be idle. */
 const LOCK_TIMEOUT_MILLIS = 5_000
 const IDLE_IN_TRANSACTION_MILLIS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000
@@ -32,8 +32,8 @@ const onceReady = (client: PoolClient, then: () => void): void => {
 }
 
 /**
- * A connection that can be reset under TLS too. Node can only reset the TCP socket, and pg drops its reference to that,
- * so it is kept here.
+ * A connection that can be reset under TLS too. Node can only reset the TCP socket, and pg drops its reference to the
+ * TCP socket under TLS, so this class keeps it.
  */
 class ResettableClient extends Client {
   readonly #socket = this.connection.stream
@@ -42,7 +42,7 @@ class ResettableClient extends Client {
     super(config)
     if (config?.mark === undefined) return
     const named = (this as unknown as { connectionParameters: { application_name: string } }).connectionParameters
-    // PostgreSQL cuts the name off after 63 bytes, and the mark is what counts.
+    // PostgreSQL cuts the name off after 63 bytes, and the mark must stay complete.
     named.application_name = `${named.application_name.slice(0, 50)}@${config.mark}`
   }
 
@@ -58,7 +58,7 @@ class PgSession extends Session {
   #client: PoolClient | undefined
   #returned = false
   #lost = false
-  /** Statements that were sent and not answered yet: more than one only with pipelining. */
+  /** The number of statements that were sent and not answered yet. It is above one only with pipelining. */
   #underWay = 0
   #submitted = 0
   #answered = 0
@@ -71,8 +71,8 @@ class PgSession extends Session {
   }
 
   /**
-   * Takes the connection from the pool. The session may have been given back meanwhile: then the connection is released
-   * at once.
+   * Takes the connection from the pool. If the session was given back before the pool had a connection, the connection is
+   * released at once.
    */
   accept(client: PoolClient): void {
     this.#client = client
@@ -81,8 +81,8 @@ class PgSession extends Session {
 
   /**
    * Returns the connection to the pool, once the statement that an interrupted fiber left running has ended. A reserved
-   * connection whose last statement did not succeed is closed at once instead: that statement was to clean up, and
-   * otherwise the next user of the connection would inherit the locks of the previous one.
+   * connection whose last statement did not succeed is closed at once instead. Its last statement was to clean up, and
+   * the next user of the connection would inherit the locks of the previous user.
    */
   giveBack(): void {
     this.#returned = true
@@ -127,7 +127,7 @@ class PgSession extends Session {
       const turn = ++this.#submitted
       const start = () => {
         const client = this.#client
-        if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was given back"), "execute")))
+        if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was returned to the pool"), "execute")))
         this.#underWay++
         const began = performance.now()
         const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
@@ -139,11 +139,11 @@ class PgSession extends Session {
           if (this.#returned && this.#underWay === 0) this.#release()
         }
         let isOverdue = false
-        // Not pg's `query_timeout`: with it, what a statement holds stays until a full collection (docs/decisions.md).
+        // With pg's `query_timeout`, the memory of a statement stays until a full garbage collection (docs/decisions/0006-heap-options.md).
         const patience = setTimeout(() => {
           isOverdue = true
           this.#lost = true
-          // Statements that were sent behind it get no answer either.
+          // Statements that were sent after this one get no answer either.
           if (client.pipeline && client instanceof ResettableClient) client.reset()
           end(Effect.fail(sqlError(new Error(`no answer within ${timeout} ms`), "execute")))
         }, timeout)
@@ -177,8 +177,8 @@ interface PgOptions {
   readonly url: Redacted.Redacted<string>
   readonly poolSize: number
   /**
-   * Sends each statement of a session without waiting for the answers to earlier ones, so that many small statements
-   * on one connection take one turn of a busy event loop together rather than one each.
+   * Sends each statement of a session without waiting for the answers to earlier ones. Then many small statements on one
+   * connection together take one turn of a busy event loop, instead of one turn each.
    */
   readonly pipeline?: boolean
   /** The number that ends the `application_name` of the sessions, after an `@`, whatever name the URL gives them. */
@@ -206,7 +206,7 @@ const pool = (options: PgOptions, idleMillis: number) =>
         keepAliveInitialDelayMillis: 10_000,
         types: { getTypeParser: (oid: number) => parserOf(oid) } as CustomTypesConfig
       })
-      // Without an error listener a lost connection would end the process; the pool listens only on idle ones.
+      // Without an error listener a lost connection would end the process. The pool listens on idle connections only.
       made.on("error", () => {})
       made.on("connect", (client) => client.on("error", () => {}))
       return made
@@ -229,8 +229,8 @@ export const layerPg = (options: PgOptions) =>
         })
       )
     /**
-     * Whether the last probe has had no answer. If the next one, on a new connection, has none either, the database
-     * hangs: giving up soon again would leave one more session hanging in it each time.
+     * Whether the last probe had no answer. If the next probe, on a new connection, has no answer either, the database
+     * hangs. The next probe waits longer, because each probe that times out may leave a hanging session in the database.
      */
     let unanswered = false
     const runProbe = (session: PgSession, text: string) =>

@@ -3,14 +3,14 @@ import { types } from "pg"
 
 /**
  * Planner settings of every session. A prepared statement is often planned while its tables are empty, and keeps that
- * plan: for ever in PGlite, which has no autovacuum to notice that they grew. So sequential scans are discouraged. JIT
- * compilation is off too, because plans without them can look too expensive.
+ * plan; PGlite, which has no autovacuum, keeps it for ever. So sequential scans are discouraged. JIT compilation is off,
+ * because a plan without sequential scans can look so expensive that PostgreSQL would compile it.
  */
 export const PLANNER_SETTINGS = { enable_seqscan: "off", jit: "off" }
 
 /**
- * How long a statement may run. Plus a few seconds for the answer it is less than the 30 s that a request with an
- * Idempotency-Key has by default (wire.md C.0).
+ * How long a statement may run. Together with a few seconds for the answer, this is less than the 30 s that a request
+ * with an Idempotency-Key has by default (wire.md C.0).
  */
 export const STATEMENT_TIMEOUT_MILLIS = 20_000
 
@@ -40,7 +40,7 @@ const element = (value: unknown): string => {
 const isPlain = (value: unknown): boolean => typeof value === "string" || (typeof value === "number" && Number.isFinite(value))
 
 const arrayLiteral = (values: ReadonlyArray<unknown>): string => {
-  // Three times as fast; a batch of messages has a dozen of these arrays.
+  // This path is three times as fast, and a batch of messages has a dozen of these arrays.
   if (values.every(isPlain)) {
     const json = JSON.stringify(values)
     if (!json.includes("\\")) return `{${json.slice(1, -1)}}`
@@ -96,7 +96,7 @@ const SQLSTATE = /^[0-9A-Z]{5}$/
  */
 export class DatabaseFault extends Error {
   override readonly name = "DatabaseFault"
-  /** The SQLSTATE; undefined when the failure was the connection's own. */
+  /** The SQLSTATE, or undefined if the connection failed. */
   readonly code: string | undefined
   readonly constraint: string | undefined
   readonly table: string | undefined

@@ -1,19 +1,19 @@
 import { Cause, Context, Effect } from "effect"
 import { SqlError } from "effect/sql"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { isStatementDefect } from "../wire/WireErrors.ts"
 
 type Unanswered = SqlError.SqlError | Cause.TimeoutError
 
 /** Limits the log lines about failed statements, over all requests of the process. */
-export const SqlErrorLines = Context.Reference<Seldom>("parley/database/UnavailableOnSqlError/SqlErrorLines", {
-  defaultValue: () => new Seldom()
+export const SqlErrorLines = Context.Reference<LogThrottle>("parley/database/UnavailableOnSqlError/SqlErrorLines", {
+  defaultValue: () => new LogThrottle()
 })
 
 /**
  * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), and logs it, at most once a second. A statement
- * that the database does not understand is a defect. Other failures and defects pass unchanged; a defect becomes a 500
+ * that the database rejects as invalid is a defect. Other failures and defects pass unchanged. A defect becomes a 500
  * with one log line where the request ends.
  */
 export const unavailableOnSqlError = <A, E, R>(
@@ -25,7 +25,7 @@ export const unavailableOnSqlError = <A, E, R>(
       : SqlError.isSqlError(error) || Cause.isTimeoutError(error)
       ? Effect.flatMap(SqlErrorLines, (lines) =>
         Effect.andThen(
-          lines.log(Effect.logWarning("A statement failed or took too long: its request is answered with 503", Cause.fail(error))),
+          lines.log(Effect.logWarning("A statement failed or took too long, and its request was answered with 503", Cause.fail(error))),
           Effect.fail(new Unavailable())
         ))
       // The type guards above exclude these errors, but cannot narrow a type parameter.

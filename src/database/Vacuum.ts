@@ -8,15 +8,15 @@ import { Database } from "./Sql.ts"
 
 /** The age in transactions from which a table is vacuumed although nothing in it has changed. */
 export const FreezeAge = Context.Reference<number>("parley/database/Vacuum/FreezeAge", { defaultValue: () => 10_000_000 })
-/** At this multiple of `FreezeAge`, which is a billion, a table is vacuumed at any size. At two billion PostgreSQL takes no more writes. */
+/** At this multiple of `FreezeAge`, which is a billion, a table is vacuumed at any size. At two billion PostgreSQL refuses writes. */
 const OVERDUE = 100
 /** In a quiet second, statements run for at most this share of the second. */
 const QUIET = 0.1
-/** How long a vacuum waits for a quiet second. After that it runs all the same, and the next vacuum waits again. */
+/** How long a vacuum waits for a quiet second. After this time the vacuum runs anyway, and the next vacuum waits again. */
 const PATIENCE_MS = 600_000
 /** `VACUUM FULL` takes up to four times as long for each byte as `VACUUM`. */
 const FULL_COSTS = 4
-/** `VACUUM FULL` writes the table beside the old one, writes the same to the log, and sorts the indexes: this multiple of the table's bytes. */
+/** `VACUUM FULL` writes a new table and its log, and sorts the indexes. Together they take this multiple of the table's bytes. */
 const FULL_ROOM = 3
 /** The free bytes that a vacuum leaves for the log of other statements: four files. PGlite crashes if a file of the log does not fit. */
 const RESERVE_BYTES = 64_000_000
@@ -95,16 +95,16 @@ ORDER BY overdue DESC, bytes`
 const AGE = "SELECT max(age(datfrozenxid))::bigint AS age FROM pg_database"
 
 /**
- * Vacuums PGlite, which has no autovacuum: space of deleted rows is used again, and old transaction ids are frozen. PGlite runs a
- * statement on the event loop's thread, so everything else waits while a table is vacuumed. Therefore a statement vacuums one table, when
- * few statements run, and tables larger than `VACUUM_TABLE_MB` are left out. PostgreSQL has autovacuum, so there only the age is read.
+ * Vacuums PGlite, which has no autovacuum. A vacuum frees the space of deleted rows for new ones, and freezes old transaction ids. PGlite
+ * runs a statement on the event loop's thread, so everything else waits while a table is vacuumed. Therefore a statement vacuums one
+ * table, when few statements run, and tables larger than `VACUUM_TABLE_MB` are skipped. On PostgreSQL only the age is read.
  */
 export class Vacuum extends Context.Service<Vacuum, {
   /** Vacuums the next table that is due. */
   readonly step: Effect.Effect<{ readonly rows: number; readonly more: boolean }, SqlError.SqlError>
   /**
-   * Waits a second. Returns `true` if the second was quiet, or if the job has waited for ten minutes. A job that has nothing to do any
-   * more sets `waitsSince` to undefined.
+   * Waits a second. Returns `true` if the second was quiet, or if the job has waited for ten minutes. A job that has no more work
+   * must set `waitsSince` to undefined.
    */
   readonly turn: (patience: Patience) => Effect.Effect<boolean>
   /**

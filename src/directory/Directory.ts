@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { displayNameOf } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { iso } from "../wire/Text.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { Unavailable, ValidationFailed } from "../wire/WireError.ts"
@@ -11,16 +11,7 @@ import { DirectoryRepo } from "./DirectoryRepo.ts"
 const LIMIT = 20
 const MAX = 50
 
-const Cursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
-
-export interface DirectoryPage {
-  readonly items: ReadonlyArray<typeof DirectoryEntry.Type>
-  /** Counted up to 10,000. */
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
+const Position = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
 
 /** The smallest text greater than all texts with a prefix; undefined if no handle can begin with it. */
 export const successor = (prefix: string): string | undefined =>
@@ -28,14 +19,14 @@ export const successor = (prefix: string): string | undefined =>
     ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
     : undefined
 
-/** The agents that can be found, by handle; suspended and deleted ones cannot (wire.md C.4). */
+/** Finds agents by the beginning of their handle. Suspended and deleted agents are not found (wire.md C.4). */
 export class Directory extends Context.Service<Directory, {
-  /** The prefix is normalised as handles are, and taken literally: there are no wildcards. */
+  /** `prefix` is normalised like a handle. It is compared literally, without wildcards. `total` counts up to 10,000. */
   readonly search: (
     callerId: string | null,
     prefix: string,
     query: PageQuery
-  ) => Effect.Effect<DirectoryPage, ValidationFailed | Unavailable>
+  ) => Effect.Effect<Page<typeof DirectoryEntry.Type>, ValidationFailed | Unavailable>
 }>()("parley/directory/Directory") {
   static readonly layer = Layer.effect(
     Directory,
@@ -44,39 +35,37 @@ export class Directory extends Context.Service<Directory, {
       const agents = yield* Agents
 
       return Directory.of({
-        search: Effect.fn("Directory.search")(function*(callerId, prefix, query) {
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LIMIT, MAX)
-          const offset = query.offset ?? 0
-          const after = query.cursor === undefined ? undefined : (yield* decodeCursor(Cursor)(query.cursor)).handle
+        search: Effect.fn("Directory.search")((callerId, prefix, query) => {
           const to = successor(prefix)
-          if (to === undefined) return { items: [], total: 0, limit, offset, nextCursor: null }
-          // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
-          // characters of handles, so it does as well.
-          const from = after === undefined || after < prefix ? prefix : `${after} `
-          const rows = yield* unavailableOnSqlError(repo.search(from, to, callerId, offset, limit + 1))
-          const total = yield* unavailableOnSqlError(repo.count(prefix, to))
-          const shown = rows.slice(0, limit)
-          const found = yield* agents.byIds(shown.map((row) => row.id))
-          const last = shown.at(-1)
-          return {
-            items: shown.flatMap((row) => {
-              const agent = found.get(row.id)
-              if (agent === undefined || agent.deletedAt !== null || agent.status === "suspended") return []
-              return [{
-                handle: agent.handle,
-                display_name: displayNameOf(agent),
-                description: agent.description,
-                avatar_url: agents.avatarUrl(agent),
-                created_at: iso(agent.createdAt),
-                ...(callerId === null ? {} : { in_contacts: row.inContacts })
-              }]
-            }),
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined ? encodeCursor({ handle: last.handle }) : null
-          }
+          return pageOf(query, {
+            usual: LIMIT,
+            max: MAX,
+            position: Position,
+            rows: (after, offset, limit) => {
+              if (to === undefined) return Effect.succeed([])
+              // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
+              // characters of handles, so it has the same effect.
+              const from = after === null || after.handle < prefix ? prefix : `${after.handle} `
+              return unavailableOnSqlError(repo.search(from, to, callerId, offset, limit))
+            },
+            total: to === undefined ? Effect.succeed(0) : unavailableOnSqlError(repo.count(prefix, to)),
+            positionOf: ({ handle }) => ({ handle }),
+            show: Effect.fnUntraced(function*(rows) {
+              const found = yield* agents.byIds(rows.map((row) => row.id))
+              return rows.flatMap((row) => {
+                const agent = found.get(row.id)
+                if (agent === undefined || agent.deletedAt !== null || agent.status === "suspended") return []
+                return [{
+                  handle: agent.handle,
+                  display_name: displayNameOf(agent),
+                  description: agent.description,
+                  avatar_url: agents.avatarUrl(agent),
+                  created_at: iso(agent.createdAt),
+                  ...(callerId === null ? {} : { in_contacts: row.inContacts })
+                }]
+              })
+            })
+          })
         })
       })
     })

@@ -9,8 +9,8 @@ import type { RateRule } from "../rates/RateRule.ts"
 import { RateLimited } from "../wire/WireError.ts"
 
 /**
- * How often the directory may be searched: by an agent per minute and per 24 hours, without a key by an IP address per
- * minute. Runs before the query is decoded, so that every call counts (wire.md C.4).
+ * How often an agent may search the directory per minute and per 24 hours, and how often an IP address may per minute
+ * without a key. Runs before the query is decoded, so that every call counts (wire.md C.4).
  */
 export class DirectoryBudget extends HttpApiMiddleware.Service<DirectoryBudget, { requires: CurrentCaller }>()(
   "parley/directory/DirectoryBudget",

@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { apiOf } from "../http/ApiOf.ts"
 import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentCaller } from "../auth/OptionalAuthorization.ts"
+import { figuresOf } from "../wire/Page.ts"
 import { Directory } from "./Directory.ts"
 import { DirectoryApi } from "./DirectoryApi.ts"
 
@@ -16,10 +17,7 @@ export const DirectoryHttp = Endpoints.group(
         const page = yield* directory.search(agent?.id ?? null, query.q, query)
         return {
           agents: page.items,
-          total: page.total,
-          limit: page.limit,
-          offset: page.offset,
-          next_cursor: page.nextCursor
+          ...figuresOf(page)
         }
       })
     })

@@ -2,10 +2,10 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
 
-/** How far `total` counts. */
+/** The highest `total` that is counted. */
 export const COUNTED = 10_000
 
-/** Handles are compared by their bytes, as in the index agents_listed, so those with a prefix are a range. */
+/** Handles are compared by their bytes, as in the index agents_listed, so the handles with a prefix are a range. */
 const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >= $1 AND a.handle < $2`
 
 export const SEARCH = `
@@ -23,7 +23,7 @@ export interface Found {
   readonly inContacts: boolean
 }
 
-/** All SQL of the directory. It covers the handles in [from, to). */
+/** All SQL of the directory. Each statement covers the handles in [from, to). */
 export class DirectoryRepo extends Context.Service<DirectoryRepo, {
   readonly search: (
     from: string,

@@ -8,13 +8,13 @@ import { type CloseReason, Sessions } from "../agents/Sessions.ts"
 import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 import { type Grounds, judge, type Thresholds, thresholdsOf } from "./EnforcementPolicy.ts"
 
-/** With what the sockets of a suspended agent are closed. */
+/** The close code and text for the sockets of a suspended agent. */
 export const SUSPENDED: CloseReason = { code: 1008, text: "account suspended" }
 
 /** An operator's decision about an agent. */
 export interface Decision {
   readonly agentId: AgentId
-  /** The operating system's user. */
+  /** The operator's name, for the audit log. */
   readonly operator: string
   readonly reason: string | null
 }
@@ -26,27 +26,31 @@ const groundsText = (grounds: Grounds, thresholds: Thresholds): string => {
     : `${thresholds.suspendReports} counted reports ${within}`
 }
 
-/** How often a judgement is tried if others are committed in between. After that its recount stays due. */
+/** How often an evaluation is tried if others are committed meanwhile. After that, its recount stays due. */
 const TRIES = 20
-/** Recounts that a sweep reads at once; several may be for the same agent. */
+/** How many recounts a sweep reads at once. Several may be for the same agent. */
 const SWEPT = 200
 
 /**
- * Restricts and suspends agents (wire.md G.8). A judgement is made on one snapshot and committed only if no other one was
- * committed since. So in whatever order blocks, reports, their reversals and operators' decisions come, on any number of
- * nodes, the last judgement takes all of them into account. Each block and report leaves a recount in the database, which
- * stays due until a judgement has covered it: a node that dies in between only delays that. Independent of rate limits.
+ * Restricts and suspends agents (wire.md G.8). Each evaluation of an agent is made on one snapshot, and committed only
+ * if no other one was committed since. So the last evaluation takes all blocks, reports, their reversals and operators'
+ * decisions into account, in whatever order and on whichever nodes they come. Each block and report leaves a recount in
+ * the database, which stays due until an evaluation has covered it. So a node that dies in between only delays the
+ * evaluation. Independent of rate limits.
  */
 export class Enforcement extends Context.Service<Enforcement, {
-  /** Judges an agent again, after a block or report of it was committed or undone. If this fails, the recount stays due. */
+  /** Evaluates an agent after a block or report of it was committed or undone. If this fails, the recount stays due. */
   readonly recount: (agentId: AgentId) => Effect.Effect<void>
-  /** Judges some of the agents whose recounts are still due. */
+  /** Evaluates one batch of the agents whose recounts are due. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
-  /** False: it is suspended already, or deleted. */
+  /** Returns false if the agent is suspended already, or deleted. */
   readonly suspend: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Ends a suspension or restriction; blocks and reports from before do not count any more. False: it is deleted. */
+  /** Ends a suspension or restriction. Earlier blocks and reports no longer count. Returns false if the agent is deleted. */
   readonly restore: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
-  /** What counts against an agent right now, leaving out what is not later than `from` (null: nothing is left out). */
+  /**
+   * The numbers of blocks and reports that count against an agent now. Those from `from` or before are left out, unless
+   * it is `null`.
+   */
   readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, SqlError.SqlError>
   readonly thresholds: Thresholds
 }>()("parley/enforcement/Enforcement") {
@@ -63,7 +67,10 @@ export class Enforcement extends Context.Service<Enforcement, {
         reports: thresholds.suspendReports
       }
 
-      /** On this node only: EnforcementWatch does the same on the others. */
+      /**
+       * Drops the account from caches and closes its sockets, on all nodes that this process reaches. EnforcementWatch
+       * does it on the others.
+       */
       const expel = (agentId: AgentId) =>
         Effect.suspend(() => {
           agents.forget(agentId)
@@ -81,7 +88,7 @@ export class Enforcement extends Context.Service<Enforcement, {
           const now = yield* Clock.currentTimeMillis
           const found = yield* repo.load(agentId, now - longest, limits)
           if (found === undefined) return yield* repo.dismiss(agentId)
-          // No recount is due: another judgement has covered everything that is committed.
+          // No recount is due, because another evaluation has covered all committed blocks and reports.
           if (found.due.length === 0) return
           const verdict = judge(found, thresholds, now)
           const grounds = found.status === "suspended" ? null : verdict.suspend
@@ -98,23 +105,23 @@ export class Enforcement extends Context.Service<Enforcement, {
           yield* Effect.logInfo("An agent is suspended").pipe(Effect.annotateLogs({ agent: agentId, grounds }))
           return yield* expel(agentId)
         }
-        yield* Effect.logWarning("An agent could not be judged, as others judged it at the same time; the sweep tries again")
+        yield* Effect.logWarning("An agent could not be evaluated, because others evaluated it at the same time; the sweep retries")
       })
 
       return Enforcement.of({
         recount: (agentId) =>
           Effect.catchCause(judgeAgain(agentId), (cause) =>
-            Effect.logWarning("An agent could not be judged; the sweep tries again", cause)),
+            Effect.logWarning("The blocks and reports against an agent could not be evaluated; the sweep retries", cause)),
         sweep: Effect.gen(function*() {
           let judged = 0
           for (const agentId of yield* repo.due(SWEPT)) {
             yield* judgeAgain(agentId).pipe(
               Effect.andThen(Effect.sync(() => judged++)),
-              // One that cannot be judged now must not hold up the others.
+              // One agent that cannot be evaluated now must not delay the others.
               Effect.catchCause((cause) =>
                 Cause.hasInterruptsOnly(cause)
                   ? Effect.interrupt
-                  : Effect.logError("An agent could not be judged; the next sweep tries again", cause)
+                  : Effect.logError("The blocks and reports against an agent could not be evaluated; the next sweep retries", cause)
               )
             )
           }

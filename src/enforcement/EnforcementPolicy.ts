@@ -1,6 +1,6 @@
 import type { Settings } from "../platform/Config.ts"
 
-/** How many blocks or reports within a window restrict or suspend an agent (wire.md G.8); windows in milliseconds. */
+/** How many blocks or reports within a window restrict or suspend an agent (wire.md G.8). Windows are in milliseconds. */
 export interface Thresholds {
   readonly restrictBlocks: number
   readonly restrictWindowMs: number
@@ -17,7 +17,7 @@ export const thresholdsOf = (settings: Settings): Thresholds => ({
   suspendWindowMs: settings.LIMITS_SUSPEND_WINDOW_SECONDS * 1_000
 })
 
-/** The times of the counted blocks and reports, newest first; at least as many as the highest threshold needs. */
+/** The times of the counted blocks and reports, newest first: at least as many as the highest threshold needs. */
 export interface Counted {
   readonly blocks: ReadonlyArray<number>
   readonly reports: ReadonlyArray<number>
@@ -27,19 +27,22 @@ export interface Counted {
 export type Grounds = "blocks" | "reports"
 
 export interface Verdict {
-  /** Null: no ground to suspend. */
+  /** `null` if there is no ground to suspend. */
   readonly suspend: Grounds | null
-  /** When the blocks left in the window become too few to restrict; null: they are too few already. */
+  /** When too few blocks will be left in the window for a restriction, or `null` if they are too few already. */
   readonly restrictedUntil: number | null
 }
 
-/** When the `n`th newest leaves the window; null if it is not in it. One exactly as old as the window is not in it. */
+/**
+ * When the `n`th newest time leaves the window, or `null` if it is not in the window. A time exactly as old as the
+ * window is outside.
+ */
 const leaves = (times: ReadonlyArray<number>, n: number, windowMs: number, now: number): number | null => {
   const made = times[n - 1]
   return made === undefined || made + windowMs <= now ? null : made + windowMs
 }
 
-/** Judges an agent by the blocks and reports against it (wire.md G.8). Only an operator ends a suspension. */
+/** Evaluates the blocks and reports against an agent (wire.md G.8). Only an operator ends a suspension. */
 export const judge = ({ blocks, reports }: Counted, thresholds: Thresholds, now: number): Verdict => ({
   suspend: leaves(blocks, thresholds.suspendBlocks, thresholds.suspendWindowMs, now) !== null
     ? "blocks"

@@ -3,21 +3,21 @@ import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
 import type { Counted } from "./EnforcementPolicy.ts"
 
-/** Everything a judgement is made on, from one snapshot. */
+/** The data of an agent for an evaluation, from one snapshot. */
 export interface Case extends Counted {
   readonly status: "active" | "suspended"
   readonly judged: number
-  /** The recounts that a judgement on this snapshot settles. */
+  /** The recounts that an evaluation of this snapshot covers. */
   readonly due: ReadonlyArray<number>
 }
 
 export interface Judgement {
   readonly agentId: string
-  /** `Case.judged` of the snapshot: if another judgement was committed since, this one is void. */
+  /** `Case.judged` of the snapshot. If another evaluation was committed since, this one is not written. */
   readonly judged: number
   readonly due: ReadonlyArray<number>
   readonly restrictedUntil: number | null
-  /** The reason why this judgement suspends the agent; null: it does not. */
+  /** The reason why this evaluation suspends the agent, or `null` if it does not. */
   readonly suspension: string | null
   readonly at: number
 }
@@ -42,7 +42,10 @@ export interface Tally {
   readonly reportsToSuspend: number
 }
 
-/** Not `deleted_at IS NULL`, for which the planner would read an index of all live accounts if the table seems empty. */
+/**
+ * SQL condition: the account is not deleted. With `deleted_at IS NULL`, the planner would read an index of all live
+ * accounts if the table seems empty.
+ */
 const live = (alias = ""): string => `COALESCE(${alias}deleted_at, 0) = 0`
 
 const COUNTED_BLOCKS = `
@@ -66,7 +69,7 @@ SELECT a.status, a.judged,
   ARRAY(SELECT no FROM recounts WHERE agent_id = $1) AS due
 FROM agents a WHERE a.id = $1 AND ${live("a.")}`
 
-/** Queues the handover of a suspended agent's groups: where it is the last admin, a job replaces it. */
+/** Queues the handover of a suspended agent's groups. Where the agent is the last admin, a job makes another member admin. */
 const announced = (source: string, at: string): string => `
   INSERT INTO handovers (agent_id, since) SELECT id, ${at} FROM ${source}
   ON CONFLICT (agent_id) DO UPDATE SET since = excluded.since`
@@ -131,19 +134,19 @@ const HANDOVERS = `SELECT agent_id, since FROM handovers ORDER BY agent_id LIMIT
 
 const HANDED_OVER = `DELETE FROM handovers WHERE agent_id = $1 AND since = $2`
 
-/** All statements by which agents are restricted, suspended and restored. Each change is one statement, its audit row included. */
+/** The statements that restrict, suspend and restore agents. Each change and its audit row are one statement. */
 export class EnforcementRepo extends Context.Service<EnforcementRepo, {
-  /** The case, with the newest blocks and reports after `since`; undefined for a deleted account. */
+  /** The data of an agent, with the newest blocks and reports after `since`. Undefined for a deleted account. */
   readonly load: (
     agentId: string,
     since: number,
     limits: { readonly blocks: number; readonly reports: number }
   ) => Effect.Effect<Case | undefined, SqlError.SqlError>
-  /** False: another judgement came first. */
+  /** Returns false if another evaluation came first. */
   readonly judge: (judgement: Judgement) => Effect.Effect<boolean, SqlError.SqlError>
-  /** False: it is suspended already, or deleted. */
+  /** Returns false if the agent is suspended already, or deleted. */
   readonly suspend: (decree: Decree) => Effect.Effect<boolean, SqlError.SqlError>
-  /** False: it is deleted. */
+  /** Returns false if the agent is deleted. */
   readonly restore: (decree: Decree) => Effect.Effect<boolean, SqlError.SqlError>
   readonly tally: (
     agentId: string,
@@ -159,7 +162,7 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
   readonly handovers: (
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly agentId: string; readonly since: number }>, SqlError.SqlError>
-  /** Deletes a handover that is done; one of a later suspension stays. */
+  /** Deletes a handover that is done. The handover of a later suspension stays. */
   readonly handedOver: (agentId: string, since: number) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/enforcement/EnforcementRepo") {
   static readonly layer = Layer.effect(

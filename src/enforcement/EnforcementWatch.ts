@@ -8,21 +8,27 @@ import { Unavailable } from "../wire/WireError.ts"
 import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
 
-/** Twice within the second after which a suspension must be in effect on every node (wire.md G.8b). */
+/**
+ * How often a node polls: at least twice within the second after which a suspension must be in effect on every node
+ * (wire.md G.8b).
+ */
 const LOOK = "400 millis"
-/** Each look also covers this long before the last one: the nodes' clocks differ, and a commit takes time. */
+/**
+ * Each poll also covers this time before the last one, in milliseconds, because the nodes' clocks differ and a commit
+ * takes time.
+ */
 const OVERLAP_MS = 30_000
 const AT_ONCE = 500
 
 /**
- * Applies suspensions on a node that did not make them, because another node or an operator's command did: removes the
- * account from the cache (Agents) and closes its sockets. It polls the rows, which hold an agent's status (AgentEntity),
- * so no notification can be lost and a restart misses nothing.
+ * Applies the suspensions that another node or an operator's command made: removes the account from the cache (Agents)
+ * and closes its sockets. The watch polls the rows, which hold an agent's status (AgentEntity). So no notification can
+ * be lost, and a restart misses nothing.
  */
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
-  /** Acts on the suspensions since the last look, and on those shortly before. */
+  /** Applies the suspensions since the last poll, and those shortly before. */
   readonly look: Effect.Effect<void, SqlError.SqlError>
-  /** Replaces some of the suspended agents wherever they are the last admin. */
+  /** Handles one batch of suspended agents: wherever one of them is the last admin of a group, another member becomes admin. */
   readonly handOver: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
 }>()("parley/enforcement/EnforcementWatch") {
   static readonly layer = Layer.effect(
@@ -45,7 +51,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
             const { id, suspendedAt } = one
             seen.set(id, suspendedAt)
             if (known.get(id) !== suspendedAt) agents.forget(id)
-            // A socket may have been accepted since the last look because of a stale cache.
+            // A stale cache may have let a socket in since the last poll.
             liveAgents.live(id)?.disconnect(SUSPENDED)
             after = one
           }
@@ -61,7 +67,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
         for (const { agentId, since } of some) {
           yield* groups.replaceAdmin(agentId).pipe(
             Effect.andThen(repo.handedOver(agentId, since)),
-            // An admin that cannot be replaced now must not hold up the others.
+            // One admin that cannot be replaced now must not delay the others.
             Effect.catchTag("Unavailable", () => Effect.sync(() => failed++)),
             Effect.catchDefect((defect) => {
               failed++
@@ -78,8 +84,9 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   )
 
   /**
-   * Looks for as long as the node runs. Handing over changes stored groups, so it is a job, which one node does for all.
-   * It is here and not in Jobs.ts because it runs as often as the looks, too often for tests that move their clock far.
+   * Polls for as long as the node runs. `handOver` changes stored groups, so it is a job, which one node does for all.
+   * The job is here and not in Jobs.ts because it runs as often as the polls, which is too often for tests that move
+   * their clock far.
    */
   static readonly layerRunning = Layer.mergeAll(
     Layer.effectDiscard(Effect.gen(function*() {

@@ -4,22 +4,22 @@ import * as path from "node:path"
 import { Config, type Settings } from "../platform/Config.ts"
 import { attempt, type StorageUnavailable } from "./Blobs.ts"
 
-/** Bytes of an object, and how many it has in all. */
+/** Some bytes of an object, and the size of the whole object. */
 export interface BlobPart {
   readonly size: number
   readonly bytes: Buffer
 }
 
-/** The folder of the store, if it is one. */
+/** The folder of the store, if the store is a folder. */
 export const folderOf = (config: Settings): string =>
   config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
 
-/** Reads objects of the store part by part, and changes nothing: safe beside servers that use the store. */
+/** Reads objects of the store part by part, and changes nothing, so it is safe while servers use the store. */
 export class BlobParts extends Context.Service<BlobParts, {
-  /** At most `length` bytes from a place on; undefined: there is no such object. */
+  /** Reads at most `length` bytes from the offset `from`. Returns undefined if there is no such object. */
   readonly read: (name: string, from: number, length: number) => Effect.Effect<BlobPart | undefined, StorageUnavailable>
 }>()("parley/files/BlobParts") {
-  /** The same store as that of `Blobs`; a client for S3 is made when the first part is read. */
+  /** Reads the same store as `Blobs`. A client for S3 is loaded when the first part is read. */
   static readonly layer = Layer.effect(
     BlobParts,
     Effect.map(Config, (config) =>

@@ -74,10 +74,10 @@ export interface SignedFiles {
 /** How long an upload that began just before its URL expired may take. */
 export const LAST_BYTES_MILLIS = 300_000
 
-/** The object that a stored file is. */
+/** The name of the object that holds a stored file. */
 export const objectOfFile = (id: string): string => `files/${id}`
 
-/** The object that holds a file's bytes before its first use, in a store that has not compared them when they came. */
+/** The name of the object that holds an uploaded file before its first use, in a store that does not check uploads on arrival. */
 export const uploadOfFile = (id: string): string => `uploads/${id}`
 
 /**
@@ -88,20 +88,21 @@ export const uploadOfFile = (id: string): string => `uploads/${id}`
 export class Blobs extends Context.Service<Blobs, {
   /** A URL to which exactly these bytes can be uploaded with PUT, without an API key, for UPLOADS_URL_SECONDS. */
   readonly uploadUrl: (upload: Upload) => Effect.Effect<string, StorageUnavailable>
+  /** Compares the uploaded bytes with the announced size and SHA-256, and stores the file for good if they match. */
   readonly verify: (upload: Upload) => Effect.Effect<Verdict, StorageUnavailable>
   /**
    * A URL from which a stored file can be downloaded without an API key, any number of times for DOWNLOADS_URL_SECONDS.
    */
   readonly downloadUrl: (id: string, as: Presentation) => Effect.Effect<string, StorageUnavailable>
-  /** Removes bytes that were uploaded again after the file was stored. Call it once the upload's URL has expired. */
+  /** Removes bytes that were uploaded again after the file was stored. Must be called after the upload's URL has expired. */
   readonly tidy: (id: string) => Effect.Effect<void, StorageUnavailable>
   /** Removes the file and its upload. */
   readonly remove: (id: string) => Effect.Effect<void, StorageUnavailable>
-  /** Stores an object of the server; the same name must always have the same bytes. */
+  /** Stores an object of the server. The same name must always have the same bytes. */
   readonly putObject: (name: string, bytes: Buffer, contentType: string) => Effect.Effect<void, StorageUnavailable>
   readonly getObject: (name: string) => Effect.Effect<Buffer | undefined, StorageUnavailable>
   readonly removeObject: (name: string) => Effect.Effect<void, StorageUnavailable>
-  /** Undefined: the store serves its signed URLs itself. */
+  /** Undefined if the store serves its signed URLs itself. */
   readonly signedFiles: SignedFiles | undefined
 }>()("parley/files/Blobs") {
   /**
@@ -116,14 +117,14 @@ export class Blobs extends Context.Service<Blobs, {
   }))
 }
 
-/** Runs an operation of the store; a failure is logged and becomes `StorageUnavailable` (503). */
+/** Runs an operation of the store. A failure is logged and becomes `StorageUnavailable` (503). */
 export const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
   Effect.catch(
     Effect.tryPromise({ try: run, catch: (error) => error }),
     (error) => Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
   )
 
-/** The file name where nothing usable is left of the given one. */
+/** The file name that is used if the given name has no usable part. */
 const NAMELESS = "file"
 
 /** The name to save a file under: the last usable part of a path, without control characters. */

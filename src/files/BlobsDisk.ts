@@ -63,7 +63,7 @@ const openFile = async (file: string): Promise<{ readonly size: number; readonly
   }
 }
 
-/** An unfinished upload older than this is abandoned: no upload takes a day. */
+/** An unfinished upload older than this is abandoned, because no upload takes a day. */
 const ABANDONED_MS = 86_400_000
 
 /** Removes the files of a folder that were last modified before a time. */
@@ -77,8 +77,8 @@ const sweep = async (folder: string, before: number): Promise<void> => {
 /**
  * Files in DATA_DIR/blobs, used by one process, or in SHARED_DIR, shared by all nodes. A file appears under its name
  * only when it is complete, checked and synced to disk. Unfinished uploads are in `incoming`. At the start a server
- * removes those that a killed server left: all of them in DATA_DIR, in SHARED_DIR only those older than a day, because
- * another node may be writing the others.
+ * removes the unfinished uploads of a killed server: in DATA_DIR all of them, in SHARED_DIR only those older than a day,
+ * because another node may be writing the others.
  */
 export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.effect(
   Blobs,

@@ -50,7 +50,7 @@ const clientOf = (config: Settings, endpoint: string | undefined): S3Client =>
     maxAttempts: 3
   })
 
-/** Some bytes of an object, with a connection of its own (see `BlobParts`). */
+/** Reads some bytes of an object over a connection of its own (see `BlobParts`). */
 export const readPart = async (config: Settings, name: string, from: number, length: number): Promise<BlobPart | undefined> => {
   const client = clientOf(config, config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
   const object = { Bucket: config.S3_BUCKET ?? "", Key: name }
@@ -80,11 +80,11 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     const bucket = config.S3_BUCKET ?? ""
     const clientAt = (endpoint: string | undefined) =>
       Effect.acquireRelease(Effect.sync(() => clientOf(config, endpoint)), (client) => Effect.sync(() => client.destroy()))
-    /** Only signs URLs: the host is part of the signature, so it must be the one that clients use. */
+    /** This client only signs URLs. The host is part of the signature, so it must be the host that clients use. */
     const signer = yield* clientAt(config.S3_ENDPOINT)
     const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
-    // Warns at the start rather than at the first upload; the start does not wait for it. 403 is fine: credentials may
-    // be allowed to use a bucket without being allowed HeadBucket.
+    // Warns at the start instead of at the first upload. The start does not wait for the check. A 403 passes, because
+    // credentials may be allowed to use a bucket without being allowed HeadBucket.
     yield* Effect.tryPromise({ try: () => client.send(new HeadBucketCommand({ Bucket: bucket })), catch: (error) => error }).pipe(
       Effect.catch((error) =>
         error instanceof S3ServiceException && error.$metadata.httpStatusCode === 403

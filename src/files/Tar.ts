@@ -4,14 +4,14 @@ const BLOCK = 512
 const CHUNK = 262_144
 /** How many small files are read at once. */
 const AT_ONCE = 16
-/** So much is written before it is synced: else the disk would be given all at once, and a commit of the database wait behind it. */
+/** The file is synced after this many bytes. Otherwise the disk would get all bytes at once, and commits of the database would wait. */
 const SYNC = 4_194_304
-/** What 11 octal digits can say. */
+/** The largest number of 11 octal digits. */
 const MAX_SIZE = 8 ** 11 - 1
 
 const octal = (value: number, length: number): string => `${value.toString(8).padStart(length - 1, "0")}\0`
 
-/** Where a path is parted into the header's two fields: the last 100 bytes, and up to 155 before them. */
+/** Splits a path into the header's two fields: up to 100 bytes at the end, and up to 155 before them. */
 const fieldsOf = (name: string): readonly [prefix: string, name: string] => {
   if (Buffer.byteLength(name) <= 100) return ["", name]
   for (let slash = name.indexOf("/"); slash !== -1; slash = name.indexOf("/", slash + 1)) {
@@ -26,7 +26,7 @@ const sumOf = (header: Buffer): number => {
   return sum
 }
 
-/** The header of a file of so many bytes. */
+/** The header of a file of `size` bytes that was last changed at `at`, in milliseconds. */
 export const headerOf = (path: string, size: number, at: number): Buffer => {
   const [prefix, name] = fieldsOf(path)
   const header = Buffer.alloc(BLOCK)
@@ -36,7 +36,7 @@ export const headerOf = (path: string, size: number, at: number): Buffer => {
   header.write(octal(0, 8), 116)
   if (size <= MAX_SIZE) header.write(octal(size, 12), 124)
   else {
-    // As GNU tar and others: the first bit, and the size in binary.
+    // The form of GNU tar and others: the first bit is set, and the size is in binary.
     header[124] = 0x80
     header.writeBigUInt64BE(BigInt(size), 128)
   }
@@ -60,12 +60,12 @@ const openOrGone = async (path: string): Promise<FileHandle | undefined> => {
   }
 }
 
-/** The bytes of a file of at most one chunk; undefined: it has more. */
+/** The bytes of a file of at most one chunk, or undefined if the file is longer. */
 const readSmall = async (path: string): Promise<Buffer | "gone" | undefined> => {
   const source = await openOrGone(path)
   if (source === undefined) return "gone"
   try {
-    // One byte more than a chunk tells that there is more.
+    // If one byte more than a chunk can be read, the file is longer.
     const chunk = Buffer.allocUnsafe(CHUNK + 1)
     let read = 0
     for (;;) {
@@ -79,7 +79,7 @@ const readSmall = async (path: string): Promise<Buffer | "gone" | undefined> => 
   }
 }
 
-/** Writes a tar file (POSIX ustar) from its beginning to its end, holding a few megabytes in memory at most. */
+/** Writes a tar file (POSIX ustar) from its beginning to its end, with a few megabytes in memory at most. */
 export class TarWriter {
   readonly #handle: FileHandle
   readonly #at: number
@@ -87,7 +87,7 @@ export class TarWriter {
   bytes = 0
   entries = 0
 
-  /** `at`: when the entries were made, in milliseconds. */
+  /** `at` is the time of all entries, in milliseconds. */
   constructor(handle: FileHandle, at: number) {
     this.#handle = handle
     this.#at = at
@@ -109,15 +109,15 @@ export class TarWriter {
     this.entries++
   }
 
-  /** Adds a file (see `files`); throws if it is gone. */
+  /** Adds a file (see `files`). Throws if the file does not exist. */
   async file(name: string, path: string): Promise<void> {
     if (await this.files([[name, path]]) === 0) throw new Error(`${path} is gone`)
   }
 
   /**
-   * Adds files, each of the size that it has when it is opened, and leaves out those that are gone; returns how many it has added. If a
-   * file grows meanwhile, the rest is left out; if it becomes shorter, there are zeros for the rest. Small files are read many at once
-   * and written together: a busy event loop gets round to one step of each file only now and then.
+   * Adds files, each with the size that it has when it is opened, and returns how many it has added. Skips files that do not exist any
+   * more. If a file grows meanwhile, its new bytes are left out. If it becomes shorter, zeros fill the rest. Several small files are read
+   * at once and written together, because a busy event loop takes long for each step of a file.
    */
   async files(named: ReadonlyArray<readonly [name: string, path: string]>): Promise<number> {
     const before = this.entries
@@ -173,7 +173,7 @@ export class TarWriter {
   }
 }
 
-/** An entry of a tar file. `chunks` must be read to its end before the next entry is asked for. */
+/** An entry of a tar file. `chunks` must be read to its end before the next entry is read. */
 export interface TarEntry {
   readonly name: string
   readonly size: number
@@ -185,10 +185,10 @@ const textAt = (header: Buffer, from: number, length: number): string => {
   return header.toString("utf8", from, end === -1 || end > from + length ? from + length : end)
 }
 
-/** A path of ours: relative, and never up. */
+/** Whether a path is relative and never leads upwards. `TarWriter` writes only such paths. */
 const isInside = (name: string): boolean => name !== "" && !name.startsWith("/") && !name.split("/").includes("..") && !name.includes("\\")
 
-/** The entries of a tar file that `TarWriter` has made. Throws if it is another kind of file, or ends too soon. */
+/** The entries of a tar file that `TarWriter` has made. Throws if the file is of another kind, or ends too soon. */
 export async function* entriesOf(handle: FileHandle): AsyncGenerator<TarEntry> {
   const exactly = async (at: number, length: number): Promise<Buffer> => {
     const buffer = Buffer.alloc(length)

@@ -5,7 +5,7 @@ import type { AttachmentRefusal } from "../attachments/Attachments.ts"
 import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
 import { type GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
 import { renderMessage, type StoredMessage } from "../messages/Message.ts"
-import { logUnavailable, OTHERS_CHANGE_IT, type Sending, SendQueue, type SendQueueDependencies } from "../messages/SendQueue.ts"
+import { logUnavailable, CHANGED_EACH_TIME, type Sending, SendQueue, type SendQueueDependencies } from "../messages/SendQueue.ts"
 import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
@@ -390,7 +390,7 @@ export class GroupActor extends SendQueue<InGroup> {
         const done = yield* attempt(yield* this.deps.load(this.id))
         if (done !== undefined) return done
       }
-      yield* logUnavailable(OTHERS_CHANGE_IT)
+      yield* logUnavailable(CHANGED_EACH_TIME)
       return yield* new Unavailable()
     }))
   }

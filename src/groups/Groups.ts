@@ -20,7 +20,7 @@ import { laneOf, makeGroupCommit } from "../database/GroupCommit.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
-import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { CursorId, type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { Database } from "../database/Sql.ts"
 import { iso, isoOrNull } from "../wire/Text.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -79,14 +79,6 @@ export interface Created {
   readonly skipped: ReadonlyArray<{ readonly handle: string; readonly code: string }>
 }
 
-export interface PendingPage {
-  readonly items: ReadonlyArray<typeof PendingInvite.Type>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
-
 type Denied = GroupNotFound | GroupDeleted | Unavailable
 /** The failures of actions that are reserved for admins. */
 type NotAllowed = Denied | Forbidden
@@ -97,7 +89,7 @@ const MAX = 200
 /** How many groups and invites of a deleted account are handled in one round. */
 const LEAVING = 100
 const SWEEP_ROWS = 500
-const PendingCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
+const PendingPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
  * Manages groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). For agents that are not
@@ -153,7 +145,7 @@ export class Groups extends Context.Service<Groups, {
     agentId: string,
     groupId: string,
     query: PageQuery
-  ) => Effect.Effect<PendingPage, Denied | Forbidden | ValidationFailed>
+  ) => Effect.Effect<Page<typeof PendingInvite.Type>, Denied | Forbidden | ValidationFailed>
   readonly cancel: (
     agentId: string,
     groupId: string,
@@ -538,29 +530,23 @@ export class Groups extends Context.Service<Groups, {
         }),
         pending: Effect.fn("Groups.pending")(function*(agentId, groupId, query) {
           yield* asAdmin(agentId, groupId)
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LIMIT, MAX)
-          const offset = query.offset ?? 0
-          const after = query.cursor === undefined ? null : yield* decodeCursor(PendingCursor)(query.cursor)
-          const rows = yield* unavailableOnSqlError(repo.pending(groupId, after, offset, limit + 1))
-          const total = yield* unavailableOnSqlError(repo.countPending(groupId))
-          const shown = rows.slice(0, limit)
-          const found = yield* agents.byIds([...new Set(shown.flatMap((row) => [row.inviteeId, row.inviterId]))])
-          const last = shown.at(-1)
-          return {
-            items: shown.map((row) => ({
-              id: row.id,
-              handle: found.get(row.inviteeId)?.handle ?? "",
-              inviter_handle: found.get(row.inviterId)?.handle ?? "",
-              created_at: iso(row.createdAt)
-            })),
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined
-              ? encodeCursor({ createdAt: last.createdAt, id: last.id })
-              : null
-          }
+          return yield* pageOf(query, {
+            usual: LIMIT,
+            max: MAX,
+            position: PendingPosition,
+            rows: (after, offset, limit) => unavailableOnSqlError(repo.pending(groupId, after, offset, limit)),
+            total: unavailableOnSqlError(repo.countPending(groupId)),
+            positionOf: ({ createdAt, id }) => ({ createdAt, id }),
+            show: Effect.fnUntraced(function*(rows) {
+              const found = yield* agents.byIds([...new Set(rows.flatMap((row) => [row.inviteeId, row.inviterId]))])
+              return rows.map((row) => ({
+                id: row.id,
+                handle: found.get(row.inviteeId)?.handle ?? "",
+                inviter_handle: found.get(row.inviterId)?.handle ?? "",
+                created_at: iso(row.createdAt)
+              }))
+            })
+          })
         }),
         cancel: Effect.fn("Groups.cancel")(function*(agentId, groupId, inviteId) {
           yield* change(groupId, "Cancel", (messageIds) =>

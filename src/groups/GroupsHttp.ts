@@ -5,6 +5,7 @@ import { avatarBody } from "../avatars/AvatarBody.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
+import { figuresOf } from "../wire/Page.ts"
 import { Groups } from "./Groups.ts"
 import { GroupsApi } from "./GroupsApi.ts"
 
@@ -83,10 +84,7 @@ export const GroupsHttp = Endpoints.group(
         const page = yield* groups.pending((yield* CurrentAgent).id, params.id, query)
         return {
           invites: page.items,
-          total: page.total,
-          limit: page.limit,
-          offset: page.offset,
-          next_cursor: page.nextCursor
+          ...figuresOf(page)
         }
       }),
       cancel: Effect.fnUntraced(function*({ params }) {

@@ -12,7 +12,7 @@ import { rateHeaders } from "./RateHeaders.ts"
 /** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
 export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
-/** The same for `/mcp`. */
+/** CORS: the headers that browsers may send to `/mcp`. */
 export const MCP_REQUEST_HEADERS =
   "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, X-MCP-Structured, " +
   "X-Request-Id"
@@ -38,24 +38,24 @@ export interface Serving {
  */
 export class Answer extends ServerResponse<Asked> {
   requestId = ""
-  /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
+  /** The value of Access-Control-Allow-Origin, or undefined if the header is not sent. */
   allowOrigin: string | undefined
   server: Serving | undefined
-  /** Its unsent bytes in the account of held bytes, once there are more than `UNCOUNTED`. */
+  /** The entry of the unsent bytes in the account of held bytes, once there are more than `UNCOUNTED`. */
   #held: Held | undefined
-  /** The body of its request in the same account. The body stays in memory until the response has left. */
+  /** The entry of the request's body in the account. The body stays in memory until the response has left. */
   #heldBody: Held | undefined
   #bodyBytes = 0
-  /** When its request had come in, as `performance.now()`, and the path of it as the router sees it. */
+  /** When the request arrived, as `performance.now()`, and the path of the request as the router sees it. */
   began = 0
   path = ""
-  /** The stream that it shows, whose unread events count as unsent. */
+  /** The stream that the response sends. Its unread events count as unsent. */
   source: Readable | undefined
   /** The family of the agent host, on `/mcp`. */
   host: ReturnType<typeof hostFamily> | undefined
-  /** How a refusal is written. */
+  /** Makes the body of a refusal. */
   refusalBody: Body = wireBody
-  /** What works on the response, where it outlives its first turn: a fiber, or a LateResponse. */
+  /** The fiber or LateResponse that works on the response, if the work is not done in its first turn of the event loop. */
   worker: { readonly interruptUnsafe: () => void } | undefined
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
@@ -108,7 +108,7 @@ export class Answer extends ServerResponse<Asked> {
     }
   }
 
-  /** Counts the body of its request, of which `bytes` are in memory. */
+  /** Counts the body of the request, of which `bytes` are in memory. */
   receives(bytes: number): void {
     const { server } = this
     this.#bodyBytes = bytes
@@ -133,7 +133,7 @@ export class Answer extends ServerResponse<Asked> {
     this.req.reading = undefined
   }
 
-  /** Sends a response whose body is there, if it has one. */
+  /** Sends a response whose whole body, if it has one, is in memory. */
   whole({ body, headers, status }: HttpServerResponse.HttpServerResponse): void {
     this.strictContentLength = true
     this.writeHead(status, headers)
@@ -154,7 +154,7 @@ export class Answer extends ServerResponse<Asked> {
     this.end(body)
   }
 
-  /** Refuses, or breaks the connection off if the response has begun. */
+  /** Refuses the request, or closes the connection if the response has begun. */
   fail(failure: WireFailure): void {
     if (this.headersSent) this.destroy()
     else this.refuse(failure)

@@ -28,28 +28,28 @@ export interface Reading {
 const PIECES = 1_000
 const LEAST_PIECE = 128
 
-/** A request to this server, with what becomes known of it before and beside its route. */
+/** A request to this server, with the facts about it that are found outside of its route. */
 export class Asked extends IncomingMessage {
-  /** The whole body, where it is read before the route is (RequestBody.ts). */
+  /** The whole body, if it is read before the route runs (RequestBody.ts). */
   body: string | undefined = undefined
-  /** The limit that its answer describes: of all that the request counts against, the one with the fewest requests remaining. */
+  /** The limit that the answer describes: of all limits that the request counts against, the one with the fewest requests remaining. */
   limit: ShownLimit | undefined = undefined
   /** The agent for which the bytes count that the request makes this process hold; `undefined` if they count for the IP address. */
   agentId: string | undefined = undefined
-  /** Its slot among the large answers of its agent (rates/LargeReads.ts). */
+  /** The request's slot among the large answers of its agent (rates/LargeReads.ts). */
   reading: Reading | undefined = undefined
   /** Called with the bytes of the body that have arrived, for a body that is kept while it arrives. */
   onPiece: ((bytes: number) => void) | undefined = undefined
-  /** The reason of a refusal, for the log. Set for requests to `/mcp`, requests without a live key, and requests refused before their route. */
+  /** Why the request was refused, for the log. Set on `/mcp`, and for requests without a valid key or refused before their route. */
   refused: Refused | undefined = undefined
-  /** Whether its answer has left, or its client has disconnected. */
+  /** Whether the answer has left, or the client has disconnected. */
   isOver = false
   #pieces = 0
   #bytes = 0
-  /** The response, where the router has nothing left to do but to send it. */
+  /** The response, if the router only has to send it. */
   answered: HttpServerResponse.HttpServerResponse | undefined = undefined
 
-  /** Ends the connection if its body arrives in too many small pieces. Each piece takes time, and some 500 bytes of memory besides its own. */
+  /** Ends the connection if the body arrives in too many small pieces. Each piece takes time, and some 500 bytes of extra memory. */
   override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {
     if (piece !== null) {
       this.#bytes += piece.length
@@ -62,7 +62,7 @@ export class Asked extends IncomingMessage {
     return super.push(piece, encoding)
   }
 
-  /** Lets go of what only its route needed; the origin stays, for the headers of the answer. */
+  /** Drops the parts that only the route needed. The origin stays, for the headers of the answer. */
   release(): void {
     const { origin } = this.headers
     this.headers = origin === undefined ? {} : { origin }

@@ -4,8 +4,8 @@ import { BlockList, isIP, isIPv6 } from "node:net"
 
 /**
  * The IP address of the client that made a request. Each of the `proxies` trusted proxies in front of the server
- * appends its peer's address to X-Forwarded-For. So the entry at position `proxies` from the right was written by a
- * trusted proxy; the client may have forged every entry to the left of it.
+ * appends its peer's address to X-Forwarded-For. So a trusted proxy wrote the entry at position `proxies` from the right.
+ * The client may have forged every entry to the left of that entry.
  */
 export const clientAddress = (
   remote: string | undefined,
@@ -40,7 +40,7 @@ export const addressKey = (address: string): string => {
   return `${groups.slice(0, 4).join(":")}::/64`
 }
 
-/** Whether an address is in one of these addresses and networks (in CIDR notation). */
+/** Makes the check whether an address is one of these addresses, or in one of these networks (in CIDR notation). */
 export const networksOf = (networks: ReadonlyArray<string>): (address: string) => boolean => {
   const list = new BlockList()
   for (const network of networks) {
@@ -58,8 +58,8 @@ export const networksOf = (networks: ReadonlyArray<string>): (address: string) =
 const MAPPED = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/
 
 /**
- * The canonical form of an address: IPv4-mapped IPv6 becomes IPv4; ports, brackets and zones are dropped. Undefined:
- * not an address.
+ * The canonical form of an address: IPv4-mapped IPv6 becomes IPv4, and ports, brackets and zones are dropped. Undefined
+ * if the text is not an address.
  */
 const normalize = (text: string): string | undefined => {
   let address = text.trim()

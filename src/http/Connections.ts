@@ -5,7 +5,7 @@ import { getHeapStatistics } from "node:v8"
 import type { Settings } from "../platform/Config.ts"
 import { connectionsBound, connectionsOpen, connectionsSilent, connectionsTurnedAway, type TURNED_AWAY } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 import type { Answer } from "./Answer.ts"
 import type { Asked } from "./Asked.ts"
 import { addressKey, clientAddress, networksOf } from "./ClientAddress.ts"
@@ -35,7 +35,7 @@ const NODE_PEER_SHARE = 1 / 2
 const HEAP_PER_CONNECTION = 16_384
 const LOOPBACK = ["127.0.0.0/8", "::1/128"]
 
-/** How many connections this process takes; `docs/operations.md` has the same arithmetic in words. */
+/** How many connections this process accepts. `docs/operations.md` has the same arithmetic in words. */
 export interface Bounds {
   /** Connections of clients. */
   readonly clients: number
@@ -101,7 +101,7 @@ interface Held {
   readonly peer: string | undefined
   /** When the connection was accepted, in monotonic milliseconds. */
   readonly since: number
-  /** The number of requests under way on it; an upgraded connection keeps one. */
+  /** The number of requests under way on the connection. The request that upgraded a connection stays under way. */
   underWay: number
 }
 
@@ -247,7 +247,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const { most, mostPerPeer, port } = options
   const now = monotonicMillis(yield* Clock.Clock)
   const fork = Effect.runForkWith(yield* Effect.context<never>())
-  const lines = new OncePerMinute(now)
+  const lines = new LogThrottle(MINUTE_MS)
   const { perPeer, whole } = NAMES[port]
   const messages = {
     full: (host: string) => `Refused a connection from ${host}: ${most} connections are open and have work under way (${whole}).`,
@@ -256,7 +256,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   }
   const connections = new Connections(options, now, (reason, host) => {
     connectionsTurnedAway.at(port, reason).add()
-    if (lines.allows(reason)) fork(Effect.logWarning(messages[reason](host)))
+    fork(lines.log(Effect.logWarning(messages[reason](host)), reason))
   })
   yield* connectionsOpen.at(port).readsIn(() => connections.size)
   yield* connectionsBound.at(port).readsIn(() => most)
@@ -275,7 +275,7 @@ export const clientConnections = Effect.fnUntraced(function*(config: Settings, f
   return yield* make({ port: "http", most: clients, mostPerPeer: perPeer, firstByteMs, trusted: config.TRUST_PROXY_ADDRESSES ?? LOOPBACK })
 })
 
-/** The connections of other nodes to RUNNER_PORT, whose first byte NodePort.ts waits for itself. */
+/** The connections of other nodes to RUNNER_PORT. NodePort.ts itself bounds the wait for their first byte. */
 export const nodeConnections = Effect.fnUntraced(function*(config: Settings) {
   const { nodes, perNode } = boundsOf(config)
   return yield* make({

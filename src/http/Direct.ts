@@ -12,13 +12,13 @@ import { UnderWay } from "./UnderWay.ts"
 
 type Route = HttpRouter.Route<unknown, unknown>
 
-/** What the request's target says besides which route it is for. */
+/** The parameters in the path and the query of a request. */
 interface Found {
   readonly params: HttpRouter.RouteContext["Service"]["params"]
   readonly searchParams: HttpServerRequest.ParsedSearchParams["Service"]
 }
 
-/** Whether a response is a status, headers and bytes that are there, and nothing else. */
+/** Whether a response consists of a status, headers and bytes in memory only. */
 const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): boolean =>
   (body._tag === "Uint8Array" || body._tag === "Empty") && Cookies.isEmpty(cookies)
 
@@ -29,9 +29,9 @@ const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
 const MAX_LISTENERS = 20
 
 /**
- * Runs routes that answer with a whole response (Endpoints.ts) for requests whose body is read already. It is the route's own
- * effect that runs, with the same services in its context as behind the router; what is left out is what the router, the
- * request's span and streamed responses need. `other` sends the responses that are neither plain nor late.
+ * Runs routes that answer with a whole response (Endpoints.ts), for requests whose body is already read. A route's effect runs
+ * with the same services in its context as behind the router. The work of the router, of the request's span and of streamed
+ * responses is left out. `other` sends the responses that are neither plain nor late.
  */
 export const makeDirect = (
   scope: Scope.Scope,
@@ -40,7 +40,7 @@ export const makeDirect = (
   Effect.gen(function*() {
     const services = yield* Effect.context<never>()
     const report = Effect.runForkWith(services)
-    /** Responses that are late and have not ended. */
+    /** Late responses that have not ended. */
     const late = new Set<Answer>()
     function ended(this: Answer) {
       late.delete(this)
@@ -72,7 +72,7 @@ export const makeDirect = (
       try {
         response.whole(answered)
       } catch (defect) {
-        // Node takes no such headers. Thrown from here it would end the process.
+        // Node rejects the headers. An exception from here would end the process.
         report(forRequest(response.requestId, Effect.map(answer(Cause.die(defect), response.refusalBody), (instead) => {
           if (response.headersSent) response.destroy()
           else response.whole(instead)
@@ -81,7 +81,7 @@ export const makeDirect = (
     }
 
     const end = (scope: Scope.Closeable, exit: Exit.Exit<unknown, unknown>): void => {
-      // A scope that nobody has used must not keep the response: V8 may have made it where only a full collection takes it.
+      // An unused scope must not keep the response in memory, because only a full garbage collection may free the scope.
       const closing = Scope.closeUnsafe(scope, scope.state._tag === "Empty" ? Exit.void : exit)
       if (closing !== undefined) report(closing)
     }
@@ -94,14 +94,14 @@ export const makeDirect = (
       context = Context.add(context, Scope.Scope, ending)
       const fiber = Effect.runForkWith(context)(route.handler)
       const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
-        // The fiber keeps the value that it returned, and the response may be unread for long.
+        // The fiber keeps its result in memory, so the response, which may stay unread for long, must not keep the fiber.
         response.worker = undefined
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
-        // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
+        // WireErrors turns every failure into a response, so the fiber was interrupted by the shutdown or by a disconnected client.
         else if (!response.destroyed) report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))
-        // What streams a response may belong to the request's scope.
+        // The stream of a response may belong to the request's scope.
         if (Exit.isSuccess(exit) && isStreamed(exit.value) && !response.destroyed) {
-          // Node's pipeline adds eight, and warns of more than ten in all.
+          // Node's pipeline adds eight listeners, and Node warns above ten.
           response.setMaxListeners(MAX_LISTENERS)
           response.once("close", () => end(ending, exit))
         } else end(ending, exit)

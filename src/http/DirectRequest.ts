@@ -3,13 +3,13 @@ import { Effect, Option, Stream } from "effect"
 import { Cookies, Headers, type HttpMethod, HttpServerError, HttpServerRequest } from "effect/http"
 import type { Asked } from "./Asked.ts"
 
-/** In what a request differs from the one that came over the network. */
+/** The changes to a request since it came over the network. */
 type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0] & {
   readonly method?: HttpMethod.HttpMethod
   readonly body?: string
 }
 
-/** A request whose body is read already, as its endpoint sees it. */
+/** A request whose body is already read, in the form in which its endpoint gets it. */
 export class DirectRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
   implements HttpServerRequest.HttpServerRequest
 {

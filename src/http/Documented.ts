@@ -37,8 +37,8 @@ const withAnswer = (responses: Operation["responses"], example: unknown): Operat
   ]))
 
 /**
- * The annotations that document an endpoint: `endpoint.annotateMerge(documented({ … }))`. They are only read when the
- * document is generated, never while a request is served.
+ * The annotations that document an endpoint: `endpoint.annotateMerge(documented({ … }))`. They are read only when the
+ * OpenAPI document is generated.
  */
 export const documented = (
   { answer, body, bodyIsOptional = false, description, parameters = {}, summary }: Documentation

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Redacted, Result, Schema, SchemaIssue } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { READ_MS, Unavailable } from "../wire/WireError.ts"
 import { WireErrors } from "../wire/WireErrors.ts"
 import { bearerOf } from "../wire/Bearer.ts"
@@ -10,22 +10,22 @@ type Request = HttpServerRequest.HttpServerRequest
 type Answered = HttpServerResponse.HttpServerResponse
 type Handler = (given: object) => Effect.Effect<unknown, unknown>
 
-/** What `HttpApiBuilder.layer` expects of a group. */
+/** The service of a group that `HttpApiBuilder.layer` expects. */
 interface Served {
   readonly routes: ReadonlyArray<HttpRouter.Route<unknown, unknown>>
   readonly handlers: ReadonlyMap<string, { readonly endpoint: HttpApiEndpoint.Top; readonly handler: Handler }>
 }
 
-/** Routes that answer every request with a whole response, and need nothing but the request: see `isDirect`. */
+/** Routes that answer every request with a whole response, and need only the request (see `isDirect`). */
 const direct = new WeakSet<object>()
 
 /**
- * Whether a route can be run without the router: with the request, its path's parameters and its query in the context it
- * answers as it does behind the router.
+ * Whether a route can be run without the router. Such a route answers as behind the router if its context has the request,
+ * the parameters of the path and the query.
  */
 export const isDirect = (route: HttpRouter.Route<unknown, unknown>): boolean => direct.has(route)
 
-/** A route outside the API's description that can be run without the router: it answers every failure itself. */
+/** A route outside the API's description that can be run without the router, because it answers every failure itself. */
 export const directRoute = <R>(
   method: Parameters<typeof HttpRouter.route>[0],
   path: HttpRouter.PathInput,
@@ -37,8 +37,8 @@ export const directRoute = <R>(
 }
 
 /**
- * Annotates endpoints that have the deadline of reads although they change something, or that read and do not have it. Without
- * the annotation, endpoints with the method GET have it.
+ * An annotation of endpoints: `true` gives an endpoint the deadline of reads, `false` takes it from the endpoint. Without the
+ * annotation, endpoints with the method GET have the deadline.
  */
 export const ReadDeadline = Context.Reference<boolean | undefined>("parley/http/Endpoints/ReadDeadline", { defaultValue: () => undefined })
 
@@ -47,7 +47,7 @@ export const hasReadDeadline = ({ annotations, method }: HttpApiEndpoint.Top): b
   Context.get(annotations, ReadDeadline) ?? method === "GET"
 
 /** Limits the log lines about late reads, over all requests of the process. */
-const lateReads = new Seldom()
+const lateReads = new LogThrottle()
 
 const late = Effect.suspend(() =>
   Effect.andThen(
@@ -57,8 +57,8 @@ const late = Effect.suspend(() =>
 
 /**
  * Runs an effect in a fiber of its own, and fails with `Unavailable` if the effect takes longer than `READ_MS`. The effect is
- * interrupted then, but the caller does not wait until it has ended: a statement that was sent keeps its connection until the
- * database answers or the connection is closed, and a transaction is rolled back after that.
+ * interrupted then, but the caller does not wait until it has ended. A statement that was sent keeps its connection until the
+ * database answers or the connection is closed. After that its transaction is rolled back.
  */
 export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
   Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
@@ -71,7 +71,7 @@ export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effec
       const timer = fork(Effect.sleep(READ_MS))
       timer.addObserver(({ _tag }) => {
         if (_tag === "Failure") return
-        // This comes before the interruption, which may end the fiber at once.
+        // `resume` comes before the interruption, which may end the fiber at once.
         resume(late)
         work.interruptUnsafe()
       })
@@ -87,12 +87,12 @@ export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effec
   })
 
 /**
- * The handlers of a group of endpoints, as `HttpApiBuilder.group` takes them, with the same types. The routes that are made
- * of them do less for a request: everything that is the same for all requests is prepared here, a request is decoded and a
- * value encoded in one step each, and what the handlers were built with is not merged into each request's context.
+ * Replaces `HttpApiBuilder.group`, with the same types, by routes that do less work for each request. Everything that is the
+ * same for all requests is prepared here. A request is decoded in one step, and a value is encoded in one step. The services
+ * of the handlers are not merged into the context of each request.
  *
- * The API has to have `WireErrors` as its outermost middleware, which turns every failure into the response. Bodies are JSON,
- * whatever their content type; a handler of other bytes declares no payload and reads `request`.
+ * The API must have `WireErrors` as its outermost middleware, which turns every failure into the response. Bodies are JSON,
+ * whatever their content type. A handler of other bytes declares no payload and reads `request`.
  */
 export const group: typeof HttpApiBuilder.group = ((
   api: { readonly groups: Record<string, HttpApiGroup.Top> },
@@ -164,7 +164,7 @@ const schemaError = (kind: HttpApiError.HttpApiSchemaError["kind"], cause: Schem
 
 type Given = Record<string, unknown>
 
-/** One part of a request that an endpoint declares: decodes it into `given`, or returns why it cannot. */
+/** Decodes one part of a request that an endpoint declares into `given`, or returns the error. */
 type Part = (given: Given, context: Context.Context<never>, text: string) => HttpApiError.HttpApiSchemaError | undefined
 
 const partOf = (
@@ -205,7 +205,7 @@ const payloadOf = (payload: HttpApiEndpoint.PayloadMap): ReadonlyArray<Part> => 
   }]
 }
 
-/** Decodes all that an endpoint declares, in the order of `HttpApiBuilder`; the first part that its schema refuses is returned. */
+/** Decodes all parts that an endpoint declares, in the order of `HttpApiBuilder`, or returns the error of the first invalid part. */
 const decoderOf = (endpoint: HttpApiEndpoint.Top) => {
   const parts = [
     ...partOf("Params", endpoint.params, (context) => Context.getUnsafe(context, HttpRouter.RouteContext).params),
@@ -232,7 +232,7 @@ const statusOf = (schema: Schema.Top): number => {
   return typeof status === "number" ? status : 200
 }
 
-/** Makes the response from what a handler returned: a response as it is, a value by the first of the endpoint's schemas that takes it. */
+/** Makes the response from the result of a handler. The first schema of the endpoint that accepts a value encodes it. */
 const encoderOf = (endpoint: HttpApiEndpoint.Top) => {
   const schemas = Array.from(endpoint.success, (schema) => ({
     status: statusOf(schema),
@@ -250,7 +250,7 @@ const encoderOf = (endpoint: HttpApiEndpoint.Top) => {
   }
 }
 
-/** What a middleware is called with. A credential is read only where it is asked for. */
+/** The options with which a middleware is called. The credential is made only when a middleware reads it. */
 class Options {
   readonly group: HttpApiGroup.Top
   readonly endpoint: HttpApiEndpoint.Top
@@ -269,7 +269,7 @@ class Options {
 
 type Middleware = (handled: Effect.Effect<Answered, unknown>, options: object) => Effect.Effect<Answered, unknown>
 
-/** The middleware of the endpoint around its handler: the first that was added is the innermost. */
+/** Wraps a handler in the middleware of its endpoint. The middleware that was added first is the innermost. */
 const withMiddleware = (
   group: HttpApiGroup.Top,
   endpoint: HttpApiEndpoint.Top,

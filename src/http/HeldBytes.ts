@@ -3,13 +3,13 @@ import type { Socket } from "node:net"
 import { Config } from "../platform/Config.ts"
 import { heldBytes, heldCuts } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 
 /** Up to this many bytes of a connection are not counted. Every connection may make the process hold them besides its bound. */
 export const UNCOUNTED = 16_384
-/** How often everything that is held is measured again. */
+/** How often all holdings are measured. */
 const SWEEP = "1 second"
-/** A connection that has taken or sent less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer are cut first. */
+/** A connection that has moved less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer are cut first. */
 const STALLED_MS = 2_000
 /** How long a stalled connection may stay while more than half of the process's bound is used. */
 const PATIENCE_MS = 10_000
@@ -65,8 +65,8 @@ type Reason = "connection" | "peer" | "process" | "stalled"
  * - Above the bound of a connection, the connection is cut.
  * - Above the bound of a peer, connections of this peer are cut: stalled ones first, then the largest.
  * - Above the bound of the process, connections of the peer that makes it hold the most are cut, stalled ones first.
- * - Above half of that bound, connections that have been stalled for 10 s are cut, if their peers hold more than their share. So
- *   backlogs get room again.
+ * - Above half of the bound of the process, connections that have been stalled for 10 s are cut, if their peers hold more than
+ *   their share. So backlogs get room again.
  *
  * So a peer that does not read loses its own connections. A client that acknowledges loses no message, because messages without an
  * acknowledgement are sent again. A socket without acknowledgements (wire.md E.2) loses the frames that were sent on it, as with every
@@ -229,12 +229,12 @@ export class HeldBytes extends Context.Reference<HeldBytesAccount>("parley/http/
       const config = yield* Config
       const now = monotonicMillis(yield* Clock.Clock)
       const run = Effect.runForkWith(yield* Effect.context<never>())
-      const seldom = new Seldom()
+      const throttle = new LogThrottle()
       const account = new HeldBytesAccount(
         { connection: config.HELD_CONNECTION_BYTES, peer: config.HELD_PEER_BYTES, process: config.HELD_BYTES },
         now,
         (peer, reason, bytes) =>
-          run(seldom.log(Effect.annotateLogs(Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"), { peer, reason, bytes })))
+          run(throttle.log(Effect.annotateLogs(Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"), { peer, reason, bytes })))
       )
       yield* heldBytes.readsIn(() => account.total)
       yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => account.sweep()), Schedule.spaced(SWEEP)))

@@ -58,7 +58,7 @@ import { makeRequestTimes } from "./RequestTimes.ts"
 
 /**
  * Checks at compile time that handlers get their services when their group is built
- * (`routes satisfies SelfContained<typeof routes>`): the context of a request provides none.
+ * (`routes satisfies SelfContained<typeof routes>`), because the context of a request provides none.
  */
 export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R>
   ? [HttpRouter.Request.Only<"Requires" | "GlobalRequires", R>] extends [never] ? L
@@ -97,11 +97,11 @@ const patienceOf = (config: Settings): Patience => {
   }
 }
 
-/** Requests that a client may send on a connection before it has the answer to the first. */
+/** The most requests that a client may send on a connection before it has the response to the first. */
 const MAX_PIPELINED = 64
-/** Headers of a request that are read; the others are ignored. */
+/** The most headers of a request that are read. Further headers are ignored. */
 const MAX_HEADERS = 100
-/** Bytes of a body on the routes that need no key, which take an address, a handle, a name and a description. */
+/** The most bytes of a body on routes without a key, which take an address, a handle, a name and a description. */
 const PUBLIC_BODY = 16_384
 /** How many times larger than a message the body of a send may be, because JSON may escape each byte as six. */
 const ESCAPED = 6
@@ -109,12 +109,12 @@ const publicBodies = new Set(["/v1/register", "/v1/register/verify", "/v1/agents
 
 const every20Millis = Schedule.spaced("20 millis")
 
-/** The code of a probe's answer that refuses nothing (wire.md C.13), so it is no refusal. */
+/** The code with which a probe is answered while the node is not ready (wire.md C.13). It does not count as a refusal. */
 const NOT_READY = "NOT_READY"
 
 const MCP = "/mcp"
 const A2A = "/a2a/"
-/** How much larger than others a body on `/mcp` or below `/a2a` may be: a file of the limit's size comes there in base64. */
+/** How many times larger than other bodies a body on `/mcp` or below `/a2a` may be, because it may hold a file in base64. */
 const BASE64_BODY = 1.5
 /** Paths where files may come in base64. */
 const takesFiles = (path: string): boolean => path === MCP || path.startsWith(A2A)
@@ -149,7 +149,7 @@ const decodedPath = (path: string): string | undefined => {
   }
 }
 
-/** The paths of the operators' API as the router takes them: in upper or lower case, with escapes, behind a host. */
+/** The paths of the operators' API as the router accepts them: in upper or lower case, with escapes, behind a host. */
 const CONSOLE_API = /^(?:https?:\/[^/]*)?\/console\/api(?:\/|$)/i
 /** Whether outsiders must get the same answer as from all other paths of the operators' API (wire.md O.1). */
 const isConsoleApi = (path: string): boolean => CONSOLE_API.test(decodedPath(path) ?? path)
@@ -165,17 +165,17 @@ const bodyOf = (path: string): Body => {
 }
 const bodyFor = (target: string): Body => bodyOf(pathOf(target))
 
-/** A route of the server: its path's template and, if it can be run without the router, itself. */
+/** A route of the server: its path's template, and the route itself if it can be run without the router. */
 interface Recorded {
   readonly path: string
   readonly route: HttpRouter.Route<unknown, unknown> | undefined
 }
 
-/** Wraps a router to record its routes: their methods are needed for 405 and OPTIONS, and some can be run without it. */
+/** Wraps a router to record its routes. Their methods are needed for 405 and OPTIONS, and some can be run without the router. */
 const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recorded>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
   const record = (method: string, path: HttpRouter.PathInput, route?: HttpRouter.Route<unknown, unknown>) => {
-    // Outsiders get the same from every path of the operators' API, whatever the method (wire.md O.1).
+    // Outsiders get the same answer from every path of the operators' API, whatever the method (wire.md O.1).
     if (method === "*" || path.startsWith("/console/api") || seen.has(`${method} ${path}`)) return
     seen.add(`${method} ${path}`)
     routes.on(method, path, { path, route: route !== undefined && isDirect(route) ? route : undefined })
@@ -200,11 +200,11 @@ export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http
 
 /**
  * The HTTP server of this process. It uses `node:http` directly so that a WebSocket costs no fiber. Requests go to
- * the routes, upgrades of `/v1/ws` to the UpgradeHandler. Requests that are refused before they get to either also
- * have the wire's error body and a request id.
+ * the routes, upgrades of `/v1/ws` to the UpgradeHandler. Requests that are refused before both also get the wire's
+ * error body and a request id.
  *
- * On shutdown it drains: readiness turns false and new WebSockets are closed at once; after `linger` and `BeforeClosing` the port closes;
- * requests in flight have `drain` milliseconds to finish; then the open WebSockets are closed.
+ * On shutdown the server drains. Readiness turns false, and new WebSockets are closed at once. After `linger` and
+ * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open WebSockets are closed.
  */
 export class HttpServer extends Context.Service<HttpServer, {
   readonly port: number
@@ -255,7 +255,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const withBody = Effect.withFiber((fiber) => {
       const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
       const { source } = request
-      // Shadows the getter that would read the stream: it is already consumed.
+      // Shadows the getter that would read the stream, because the stream is already consumed.
       if (source instanceof Asked) {
         if (source.answered !== undefined) return Effect.succeed(source.answered)
         if (source.body !== undefined) Object.defineProperty(request, "text", { value: Effect.succeed(source.body) })
@@ -270,14 +270,14 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         ) return Effect.map(HttpServerRequest.HttpServerRequest, noRoute)
       }
       return Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ source, url }) =>
-        // The client is gone: nothing is answered, and nothing counts as refused.
+        // The client has disconnected, so nothing is sent, and the request does not count as refused.
         source instanceof Asked && source.socket.destroyed && Cause.hasInterruptsOnly(cause)
           ? Effect.succeed(HttpServerResponse.empty())
           : answer(cause, bodyFor(url)))
     })
 
     const times = makeRequestTimes(known)
-    /** The same as a span of the request's trace, unless it is a probe. */
+    /** Runs `app` as a span of the request's trace, unless the request is a probe. */
     const traced = Effect.withFiber((fiber): typeof app => {
       const { headers, method, url } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
       if (isProbe(pathOf(url))) return app
@@ -310,9 +310,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       withRuntimeOnly,
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
     )
-    // A span for each request, and middleware of the router, are not in the direct way.
+    // A route that runs without the router makes no span for each request, and runs no middleware of the router.
     const mayBeDirect = !traces && (yield* Tracer.Tracer) === Tracer.nativeTracer
-    /** Runs the route: without the router where that is the same, and with it everything else, HEAD and errors included. */
+    /** Runs a route without the router if the result is the same, and otherwise with it, as for HEAD and errors. */
     const handle = (request: Asked, response: Answer): void => {
       const { method = "", url = "" } = request
       const whole = request.body !== undefined || !hasBody(request)
@@ -371,12 +371,12 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         ? publicBody
         : config.LIMITS_BODY_BYTES
 
-    /** Checks that need no route; undefined: the request passes. */
+    /** The failure of the checks that need no route, or undefined if the request passes. */
     const refusal = (request: IncomingMessage, path: string, raw: boolean, maxBytes: number): WireFailure | undefined => {
       if (request.headers.host === undefined && request.httpVersion === "1.1") {
         return new ValidationFailed({ message: "The Host header is missing." })
       }
-      // Also in the query: no text from a client may contain NUL.
+      // This includes the query, because no text from a client may contain NUL.
       if (request.url?.includes("%00") === true) {
         return new ValidationFailed({ message: "The address holds a NUL character." })
       }
@@ -401,9 +401,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       socket.destroy()
     }
 
-    /** How many responses of a connection are behind others. */
+    /** The number of responses of each connection that wait behind others. */
     const behind = new WeakMap<Socket, number>()
-    /** Counts a response that is behind others. Returns `false`, and cuts the connection, if there are too many. */
+    /** Counts a response that waits behind others. Returns `false`, and cuts the connection, if too many wait. */
     const queueBehind = (response: Answer): boolean => {
       const { socket } = response.req
       const before = behind.get(socket) ?? 0
@@ -457,7 +457,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       if (expectsContinue) response.writeContinue()
       if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
       if (raw) {
-        // Files go to the store piece by piece; a picture is read whole.
+        // A file goes to the store piece by piece, but a picture is first read whole into memory.
         if (path.endsWith("/avatar")) request.onPiece = (bytes) => response.receives(bytes)
         if (!stallGuard.stalledLately("http")) return handle(request, response)
         response.refuse(new Unavailable())
@@ -492,7 +492,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }
 
     const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
-      // Node gives up on a connection without a byte after `headers`.
+      // Node times out a connection without a byte after `headers` milliseconds.
       if (socket instanceof Socket && socket.bytesRead === 0) return void socket.destroy()
       // The unfinished response of this connection, which Node keeps on the socket.
       const current = (socket as Duplex & { readonly _httpMessage?: ServerResponse | null })._httpMessage
@@ -565,7 +565,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         Effect.retry(every20Millis),
         Effect.timeoutOrElse({
           duration: patience.drain,
-          orElse: () => Effect.logWarning(`Gave up waiting for ${inFlight} requests`)
+          orElse: () => Effect.logWarning(`The server stops with ${inFlight} requests unfinished`)
         })
       )
       yield* upgrades.drain

@@ -23,13 +23,13 @@ export class EventStream extends Readable {
 }
 
 /**
- * A response that is written when there is something to say. Until then nothing is kept of its request but the connection and
- * this object: no fiber, no scope. A route returns it by `later`.
+ * A response that is written after its route has ended. Until then only the connection and this object are kept of the request,
+ * without a fiber or a scope. A route returns `later(response)`.
  */
 export abstract class LateResponse {
-  /** Called once, when the route has ended. It makes itself the `worker` of the response. */
+  /** Called once, when the route has ended. The late response sets itself as the `worker` of `response`. */
   abstract begin(response: Answer): void
-  /** Called when the caller is gone before the response has ended. */
+  /** Called when the client disconnects before the response has ended. */
   abstract interruptUnsafe(): void
 }
 
@@ -38,7 +38,7 @@ export const later = (response: LateResponse): HttpServerResponse.HttpServerResp
 export const lateResponseOf = ({ body }: HttpServerResponse.HttpServerResponse): LateResponse | undefined =>
   body._tag === "Raw" && body.body instanceof LateResponse ? body.body : undefined
 
-/** For requests that come through the router: completes when a late response has ended; then there is nothing left to send. */
+/** For requests that come through the router. Completes when a late response has ended, with nothing left to send. */
 export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {
   const late = lateResponseOf(answered)
   if (late === undefined) {
@@ -52,7 +52,7 @@ export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {
       })
   }
   return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-    // Around its routes the router cannot be interrupted; a shutdown has to end what has not ended in time.
+    // The router runs its routes uninterruptibly, but a shutdown has to interrupt late responses that have not ended in time.
     Effect.interruptible(Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
       const response = NodeHttpServerRequest.toServerResponse(request)
       if (!(response instanceof Answer)) throw new Error("A late response answers a request over the network.")

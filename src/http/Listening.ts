@@ -4,8 +4,8 @@ import { type AddressInfo, Server } from "node:net"
 import { Config, type Settings } from "../platform/Config.ts"
 
 /**
- * The listen backlog: connections that may wait to be accepted. The kernel may cap it (`net.core.somaxconn`). It drops
- * further attempts silently; the client's kernel repeats them after 1, 3, 7, 15 and 31 seconds.
+ * The listen backlog: connections that may wait to be accepted. The kernel may cap it (`net.core.somaxconn`), and drops
+ * further attempts silently. The client's kernel repeats them after 1, 3, 7, 15 and 31 seconds.
  */
 const UNACCEPTED = 8_192
 
@@ -13,9 +13,9 @@ const UNACCEPTED = 8_192
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
 
 /**
- * How many sockets listen on the port. Node accepts one connection for each of them in a turn of the event loop,
- * however many wait: with one socket, a thousand clients that connect again to a busy server, whose turns take 10 ms,
- * would wait for up to 10 s. Only Linux spreads connections over sockets of one port.
+ * How many sockets listen on the port. In each turn of the event loop Node accepts only one connection for each socket.
+ * With one socket, a thousand clients that connect again to a busy server, whose turns take 10 ms, would wait for up to
+ * 10 s. Only Linux spreads connections over sockets of one port.
  */
 const SOCKETS = process.platform === "linux" ? 32 : 1
 
@@ -31,15 +31,15 @@ const bind = (server: Server, config: Address, port: number, shared: boolean): E
     })
   })
 
-/** Listens on HOST and PORT. The result makes it refuse further connections, as `server.close` does. */
+/** Listens on HOST and PORT. Returns a function that makes the server refuse further connections, as `server.close` does. */
 export const listen = (server: Server, config: Address): Effect.Effect<() => void, ListenFailed> =>
   Effect.gen(function*() {
-    // Sockets that may share their port share it with those of another process too, so look that there is none.
+    // Sockets that may share their port also share it with sockets of another process, so check first that the port is free.
     if (SOCKETS > 1) yield* isFree(config)
     yield* bind(server, config, config.PORT, SOCKETS > 1)
     const { port } = server.address() as AddressInfo
     const others = Array.from({ length: SOCKETS - 1 }, () =>
-      // As a server of node:http takes them.
+      // These are the options of a server of node:http.
       new Server({ allowHalfOpen: true, noDelay: true }, (connection) => server.emit("connection", connection)))
     for (const other of others) {
       yield* bind(other, config, port, true)
@@ -67,7 +67,7 @@ export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.f
 const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number): ListenFailed => {
   switch (error.code) {
     case "EADDRINUSE":
-      return new ListenFailed({ message: `Port ${port} on ${host} is in use: stop what listens there, or set PORT.` })
+      return new ListenFailed({ message: `Port ${port} on ${host} is in use: stop the program that listens there, or set PORT.` })
     case "EACCES":
       return new ListenFailed({ message: `Port ${port} may not be used by this user: set PORT to one above 1023.` })
     case "EADDRNOTAVAIL":

@@ -10,9 +10,9 @@ export const rateHeaders = ({ limit, remaining, resetMs }: ShownLimit): Readonly
 })
 
 /**
- * Describes a limit in the headers of the response of the request that this context belongs to, also if that response is a
- * failure, unless they describe one with fewer requests remaining already. `Answer` writes them, once; headers that the
- * route itself sets take precedence. Outside a request nothing happens.
+ * Describes a limit in the headers of the response to the request in `context`, also if the response is a failure. Of several
+ * limits, the headers describe the one with the fewest requests remaining. `Answer` writes the headers once, and headers that
+ * the route itself sets take precedence. Without a request nothing happens.
  */
 export const showLimit = (context: Context.Context<never>, shown: ShownLimit): void => {
   const request = Context.getOrUndefined(context, HttpServerRequest.HttpServerRequest)

@@ -20,14 +20,14 @@ export const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || (headers["content-length"] !== undefined && headers["content-length"] !== "0")
 
 /**
- * Values that a JSON body may hold. A value may take a hundred times more memory than its bytes in the body, and the account of what
- * peers make the process hold (HeldBytes.ts) counts bytes.
+ * The most values that a JSON body may hold. A value may take a hundred times more memory than its bytes in the body, and the account
+ * of held bytes (HeldBytes.ts) counts the bytes in the body.
  */
 export const MAX_VALUES = 20_000
 
 const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET] = [..."\"\\,{["].map((character) => character.charCodeAt(0))
 
-/** Whether a JSON text holds more values than it may: as many commas and opening brackets outside of its strings. */
+/** Whether a JSON text holds more than `MAX_VALUES` values, counted by the commas and opening brackets outside of its strings. */
 export const hasTooManyValues = (body: Buffer): boolean => {
   if (body.length <= MAX_VALUES) return false
   let values = 0
@@ -94,7 +94,7 @@ export const readBody = (
   }
   const onEnd = () => {
     const body = gathered.take()
-    // A request may wait for long, and its listeners stay: they must not keep the body.
+    // A request may wait for long. Its listeners stay meanwhile, and must not keep the body in memory.
     gathered = new Gathered()
     done(body)
   }

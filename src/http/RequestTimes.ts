@@ -4,14 +4,14 @@ import { httpSeconds, NO_ROUTE } from "../platform/Metrics.ts"
 
 type Method = Parameters<FindMyWay.Router<unknown>["find"]>[0]
 
-/** Methods with routes; a HEAD is a GET. Requests with any other have no route, and no label of their own. */
+/** Methods with routes. HEAD has the routes of GET. Requests with another method have no route, and no label of their own. */
 const ROUTED: ReadonlyMap<string, Method> = new Map<string, Method>([
   ...(["GET", "POST", "PUT", "PATCH", "DELETE"] as const).map((method) => [method, method] as const),
   ["HEAD", "GET"]
 ])
 
 /**
- * Observes how long requests take, by the template of their route: never by their path, which has handles in it. A path
+ * Observes how long requests take, by the template of their route, because their path may hold handles. A path
  * that is a template itself costs one look-up after its first request.
  */
 export const makeRequestTimes = (routes: Pick<FindMyWay.Router<{ readonly path: string }>, "find">) => {

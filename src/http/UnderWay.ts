@@ -1,20 +1,20 @@
 /**
- * What is under way, for the few times when somebody must go through all of it. An array with free places and not a Set:
- * V8 replaces the table of a Set or Map through which much passes again and again, and what was in the old one lives on
- * until a full collection takes that.
+ * The items that are under way, for the rare cases in which all of them are visited. The items stand in an array with free
+ * places. V8 would often replace the table of a Set or Map that changes so much, and items of an old table stay in memory
+ * until a full garbage collection.
  */
 export class UnderWay<A> {
   readonly #all: Array<A | undefined> = []
   readonly #free: Array<number> = []
 
-  /** Returns its place, to remove it by. */
+  /** Adds an item and returns its place, for `remove`. */
   add(one: A): number {
     const place = this.#free.pop() ?? this.#all.length
     this.#all[place] = one
     return place
   }
 
-  /** Once for each place that `add` returned. */
+  /** Must be called once for each place that `add` returned. */
   remove(place: number): void {
     this.#all[place] = undefined
     this.#free.push(place)

@@ -12,11 +12,11 @@ export class UpgradeHandler extends Context.Service<UpgradeHandler, {
    * error body. Never throws.
    */
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string) => void
-  /** From now on new sockets are closed with 1013; existing ones stay open. */
+  /** Makes the handler close new sockets with 1013. Existing sockets stay open. */
   readonly turnAway: () => void
-  /** Closes every socket with 1001, and new ones with 1013; completes when all are gone. */
+  /** Closes every socket with 1001, and new ones with 1013. Completes when all are closed. */
   readonly drain: Effect.Effect<void>
-  /** Ends `turnAway` and what `drain` began: new sockets are taken again. */
+  /** Undoes `turnAway` and `drain`, so that new sockets are accepted again. */
   readonly welcomeAgain: () => void
   /** The number of open sockets. */
   readonly size: () => number

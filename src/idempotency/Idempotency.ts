@@ -59,8 +59,8 @@ const HOUR_MILLIS = 3_600_000
 const KEY = /^[ -~]{1,255}$/
 
 /**
- * The bytes of an answer's body; null: it has no body; undefined: the body is a stream or another form that cannot be
- * stored.
+ * The bytes of an answer's body: `null` if there is no body, undefined if the body is a stream or another form that
+ * cannot be stored.
  */
 const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
   body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined

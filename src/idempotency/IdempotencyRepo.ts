@@ -16,7 +16,7 @@ export interface AttemptId {
 export interface StoredAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
-  /** Null: no body, which differs from an empty one. */
+  /** `null` if there is no body, which differs from an empty one. */
   readonly body: Buffer | null
 }
 
@@ -45,9 +45,9 @@ interface AnswerColumns {
 interface AnsweredRow extends AttemptId, AnswerColumns {}
 
 /**
- * Table idempotency_keys. Claiming is one statement: of any number of attempts at the same request, in any number of
- * processes, one holds the claim until it ends or lapses. `finish`, `release` and `forget` do nothing once another
- * attempt has taken over.
+ * The table idempotency_keys. Claiming is one statement: of any number of attempts at the same request, in any number
+ * of processes, one holds the claim until the attempt ends or the claim lapses. `finish`, `release` and `forget` do
+ * nothing once another attempt has taken over.
  */
 export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   readonly claim: (attempt: AttemptId, request: {
@@ -59,8 +59,8 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   }) => Effect.Effect<Claim, SqlError.SqlError>
   readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Lets the same request, and no other with this key, be attempted again at once: it is not known whether it had an
-   * effect.
+   * Allows another attempt at the same request at once, but no other request with this key, because it is not known
+   * whether the request had an effect.
    */
   readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
   /** Removes the key, for a request that had no effect. */
@@ -128,7 +128,7 @@ const outcome = (row: Row, nonce: Buffer, fingerprint: Buffer): Claim => {
 
 const answerOf = ({ body, headers, status }: AnswerColumns): StoredAnswer => ({
   status,
-  // `finish` wrote it.
+  // Safe without a check, because `finish` wrote this text.
   headers: JSON.parse(headers) as Record<string, string>,
   body
 })
@@ -140,12 +140,13 @@ const EXPIRED = "k.created_at <= $7"
 const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
 
 /**
- * When a claim lapses that is not taken over. A claim that would lapse later than a new one was made before the clock was set
- * back, or by a node that is ahead. Its request may be under way, so the claim gets the lifetime of a new one.
+ * When a claim that is not taken over lapses. A claim that would lapse later than a new one was made before the clock
+ * was set back, or by a node whose clock is ahead. Its request may be under way, so the claim gets the lifetime of a
+ * new one.
  */
 const LAPSES = `CASE WHEN k.lapses_at > $6 + ${SET_BACK_MS} THEN excluded.lapses_at ELSE k.lapses_at END`
 
-// Updates the row even where nothing changes: only an update returns an existing row, and one that another session has
+// Updates the row even if nothing changes. Only an update returns an existing row, and one that another session has
 // just committed.
 const CLAIM = `
   INSERT INTO idempotency_keys AS k (agent_id, key, fingerprint, nonce, created_at, lapses_at)

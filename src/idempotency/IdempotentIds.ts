@@ -10,7 +10,7 @@ export interface Attempt {
   readonly createdAt: number
 }
 
-/** Undefined: the request has no Idempotency-Key. */
+/** The attempt that a fiber works for. Undefined if the request has no Idempotency-Key. */
 export const CurrentAttempt = Context.Reference<Attempt | undefined>("parley/idempotency/IdempotentIds/CurrentAttempt", {
   defaultValue: () => undefined
 })
@@ -24,7 +24,7 @@ export const CurrentAttempt = Context.Reference<Attempt | undefined>("parley/ide
  * Only the request's own fiber and its children can see the key: make ids there and pass them to entities.
  */
 export class IdempotentIds extends Context.Service<IdempotentIds, {
-  /** `which` distinguishes several ids with the same prefix in one request; without it they would be equal. */
+  /** `which` distinguishes several ids with the same prefix in one request. Without it, they would be equal. */
   readonly make: (prefix: IdPrefix, which?: string | number) => Effect.Effect<string>
 }>()("parley/idempotency/IdempotentIds") {
   static readonly layer = Layer.effect(

@@ -5,7 +5,10 @@ import { IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 /** Rows that one statement reads. */
 const AT_ONCE = 1_000
 
-/** The fields of an answer with texts about the agent whose `handle` stands beside them. `notes` are the caller's notes about this agent. */
+/**
+ * The fields of an answer with texts about the agent whose `handle` stands beside them. `notes` are the caller's notes
+ * about this agent.
+ */
 const TEXTS: ReadonlySet<string> = new Set(["display_name", "description", "avatar_url", "notes"])
 
 /** Fields with JSON that agents wrote. The JSON belongs to a message, which stays as it is. */
@@ -29,7 +32,7 @@ const clear = (value: unknown, handle: string): boolean => {
 /** The bytes that every answer contains if it shows the agent, as this server writes JSON. */
 const mentionOf = (handle: string): Buffer => Buffer.from(`"handle":${JSON.stringify(handle)}`)
 
-/** The answer with null in place of each text about the agent; `undefined` if the answer has no such text. */
+/** Returns the answer with null in place of each text about the agent, or `undefined` if the answer has no such text. */
 export const withoutTexts = (answer: StoredAnswer, handle: string): StoredAnswer | undefined => {
   if (answer.body === null || !answer.body.includes(mentionOf(handle))) return undefined
   const json: unknown = JSON.parse(answer.body.toString("utf8"))

@@ -7,14 +7,14 @@ export type Exchanged =
   | { readonly _tag: "Json"; readonly message: JSONRPCMessage }
   | { readonly _tag: "Events"; readonly stream: Readable }
 
-/** How often an event stream carries a comment: proxies end silent ones (wire.md M). */
+/** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md M). */
 export const COMMENT_MS = 20_000
 
 const isAnswer = (message: JSONRPCMessage): boolean => "id" in message && !("method" in message)
 
 /**
- * Lets a server answer one request, and ends with the answer. It is JSON unless the server says something before it, or is
- * silent for COMMENT_MS: then it is an event stream. The stream, or `signal` before there is one, ends the request.
+ * Lets a server answer one request. The answer is JSON if it is the server's first message and comes within COMMENT_MS. Otherwise it is
+ * an event stream that ends with the answer. Closing the stream cancels the request. Before there is a stream, `signal` cancels it.
  */
 export const exchange = async (server: Server, request: JSONRPCRequest, signal: AbortSignal): Promise<Exchanged> => {
   let settle: (exchanged: Exchanged) => void

@@ -6,21 +6,21 @@ import { InternalError } from "../wire/WireError.ts"
 import { COMMENT_MS } from "./Exchange.ts"
 
 const EVENT_STREAM = "text/event-stream"
-/** Proxies must not hold back what is sent piece by piece. */
+/** Keeps proxies from caching or buffering the events. */
 const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
 export const eventStream = (stream: Readable) =>
   HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
 
 /**
- * What makes the message: calls `settled` once with it, or with undefined if it cannot be made, unless the function that it
- * returns is called before.
+ * Starts to make a message and returns a function that cancels this. Unless it is cancelled, it calls `settled` once: with the message,
+ * or with undefined if the message cannot be made.
  */
 export type Making = (settled: (message: object | undefined) => void) => () => void
 
 /**
- * Answers with a message that may come late: as JSON if it comes within COMMENT_MS, else as an event stream with a comment
- * every COMMENT_MS that ends with it (wire.md M).
+ * Answers with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the answer is an event
+ * stream with a comment every COMMENT_MS, which ends with the message (wire.md M).
  */
 export class LateAnswer extends LateResponse {
   private readonly make: Making

@@ -13,6 +13,7 @@ import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { type LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { Waiters } from "../realtime/Waiters.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { Forbidden, type WireFailure } from "../wire/WireError.ts"
 import { answer, rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeApiCalls } from "../auth/ApiCalls.ts"
@@ -26,10 +27,10 @@ import { makeSubscriptions } from "./Subscriptions.ts"
 import { waiting } from "./Texts.ts"
 import type { ToolCall } from "./Tool.ts"
 
-/** How often a client that asked for progress hears of a wait. */
+/** Milliseconds between two progress notifications of a wait. */
 const PROGRESS_MS = 5_000
 
-/** The memory of a file in a result: the file, and its base64 three times (in the result, in its JSON, and as it is sent). */
+/** The memory for a file in a result: the file itself, and its base64 text in the result, in the result's JSON and in the sent bytes. */
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
 const PARSE_ERROR = -32_700
@@ -38,7 +39,7 @@ const UNSUPPORTED = -32_000
 
 type Id = string | number | null
 
-/** Keeps only the request's own object, which outlives a wait. */
+/** The function keeps a reference to `source` alone, which lives as long as a wait anyway, and not to the whole request. */
 const noteOf = ({ source }: HttpServerRequest.HttpServerRequest): Note => {
   const asked = source instanceof Asked ? source : undefined
   return ({ code, message }) => {
@@ -46,7 +47,7 @@ const noteOf = ({ source }: HttpServerRequest.HttpServerRequest): Note => {
   }
 }
 
-/** Notes an error of the protocol, if the message is one. */
+/** Notes a JSON-RPC error for the log, if the message is one. */
 const noteError = (message: unknown, note: Note): void => {
   const error = (message as { readonly error?: { readonly code: number; readonly message: string } } | null)?.error
   if (error !== undefined) note({ code: String(error.code), message: error.message })
@@ -58,7 +59,7 @@ const rpcError = (status: number, code: number, message: string, note: Note, id:
   return HttpServerResponse.jsonUnsafe(body, { status })
 }
 
-/** The body of a refusal of the whole request, before it reached the protocol. */
+/** Makes and notes the body with which a request is refused before it reaches the protocol. */
 const refusalBody = (note: Note, id: Id = null) => (failure: WireFailure) => {
   note(failure)
   return rpcBody(failure, id)
@@ -72,7 +73,7 @@ const fromExchange = (exchanged: Exchanged, note: Note) => {
 
 const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })
 
-/** Takes all output of the library at once, so that unread output waits in one place, which is bounded. */
+/** Reads the library's output as soon as it is there. Unread output then waits only in `stream`, which has a bound. */
 const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> => {
   stream.once("close", () => void reader.cancel().catch(() => undefined))
   try {
@@ -87,7 +88,7 @@ const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<U
   }
 }
 
-/** `ended` is called when an event stream has ended, or at once. */
+/** Converts the library's response. Calls `ended` when its event stream has closed, or at once if the response is no event stream. */
 const fromWeb = async (response: Response, note: Note, ended: () => void = () => undefined) => {
   const contentType = response.headers.get("content-type") ?? undefined
   if (response.body !== null && contentType?.startsWith("text/event-stream") === true) {
@@ -104,9 +105,8 @@ const fromWeb = async (response: Response, note: Note, ended: () => void = () =>
     : HttpServerResponse.text(text, { status: response.status, ...(contentType === undefined ? {} : { contentType }) })
 }
 
-const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
 
-/** Whether the request asks for structured results of every tool. The query decides, or the header if the query does not say. */
+/** Whether the request asks for structured results of every tool. If the query has no `structured`, the header decides. */
 const asksForStructure = ({ headers, url }: HttpServerRequest.HttpServerRequest): boolean => {
   const query = url.indexOf("?")
   const asked = query < 0 ? null : new URLSearchParams(url.slice(query)).get("structured")
@@ -124,8 +124,8 @@ interface Rpc {
 }
 
 /**
- * What `POST /mcp` does (wire.md M): authenticates, counts the request, and hands it to the protocol. No session is kept: every
- * request brings its key, and any node can answer it.
+ * The handler of `POST /mcp` (wire.md M). It authenticates and counts a request, then passes it to the protocol's library. It keeps no
+ * sessions: every request carries its key, and any node can answer it.
  */
 export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
   Effect.gen(function*() {
@@ -148,7 +148,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       return makeServer("modern", request)
     }
     const modern = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS })
-    /** For answers that come late: silent connections are cut. */
+    /** For calls of tools that wait. The answer is an event stream with comments, because proxies close silent connections. */
     const modernEvents = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS, responseMode: "sse" })
 
     const callFor = (request: HttpServerRequest.HttpServerRequest, agent: CurrentAgent["Service"], key: string) => {
@@ -177,7 +177,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       })
     }
 
-    /** Whether the request belongs to the revision of 2026 or to the older ones, or is what none of them takes. */
+    /** Whether the request is of the revision of 2026, of an older revision, or invalid in all of them. */
     const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
       classifyInboundRequest({
         httpMethod: "POST",
@@ -241,7 +241,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         : Effect.map(beginCall(call.tool, call.tool.begin, call.given, mine), (begun) =>
           "refusal" in begun ? HttpServerResponse.jsonUnsafe(messageOf(call, begun.refusal)) : later(waitOf(call, begun, agentId, key)))
 
-    /** A wait keeps what is named here, and nothing of its request. */
+    /** The parameters are all that a wait keeps in memory. It does not keep its request. */
     const waitOf = ({ id, mark }: PlainCall, { limit, result, timeoutMs }: BegunCall, agentId: string, key: string) =>
       new LateAnswer((settled) => {
         const wait = waiters.begin(agentId, key, limit, timeoutMs, (exit) =>
@@ -252,7 +252,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         return () => waiters.cancel(wait)
       })
 
-    /** Refuses the request, or returns what answers it: a wait then holds on to nothing that only the checks needed. */
+    /** Refuses the request, or returns the effect that answers it. So a wait keeps nothing in memory that only the checks needed. */
     const admit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const note = noteOf(request)
       const origin = request.headers["origin"]
@@ -262,7 +262,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       if (!hostIsOwn(config, request.headers["host"])) {
         return yield* new Forbidden({ message: "This server is not reached under this name: see PUBLIC_URL." })
       }
-      const key = bearer(request.headers["authorization"])
+      const key = bearerOf(request.headers["authorization"])
       const agent = yield* Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
       const counted = yield* Effect.match(budgets.ofAgent(request, agent.id), { onFailure: (failure) => failure, onSuccess: () => undefined })
 
@@ -293,7 +293,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const plain = plainCallOf(kind, request.headers, body)
       if (plain !== undefined) return servePlain(plain, mine, agent.id, key)
       if (kind.kind !== "legacy") return serveModern(request, body as Rpc, mine, agent, key)
-      // Notifications and responses of the older revisions have no effect: nothing of before is remembered.
+      // Notifications and responses of the older revisions have no effect, because the server keeps no state between requests.
       return idOf(body) !== null && typeof method === "string"
         ? serveOlder(request, body as JSONRPCRequest, mine)
         : Effect.succeed(HttpServerResponse.empty({ status: 202 }))

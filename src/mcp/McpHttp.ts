@@ -5,10 +5,10 @@ import type { makeMcpHandler } from "./McpHandler.ts"
 
 type Services = Effect.Services<ReturnType<typeof makeMcpHandler>>
 
-/** `POST /mcp`. The protocol's library takes a tenth of a second to load, so it is loaded by the first request. */
+/** `POST /mcp`. Loading the protocol's library takes 100 ms, so the first request loads it. */
 export const McpHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
-    // In a fiber of its own: what the handler keeps must not belong to the first request.
+    // The handler is made in a fiber of its own, because it lives longer than the first request.
     const load = Effect.runPromiseWith(yield* Effect.context<Services>())
     const handler = yield* Effect.cached(Effect.uninterruptible(Effect.promise(async () => {
       const { makeMcpHandler } = await import("./McpHandler.ts")

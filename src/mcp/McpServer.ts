@@ -11,18 +11,18 @@ import { advice, instructions, type PromptName, prompts, promptText } from "./Te
 import type { Waited, WaitRefusal } from "../realtime/Waiters.ts"
 import type { Tool, ToolAnswer, ToolCall, ToolWait } from "./Tool.ts"
 
-/** The older revisions that are spoken, the newest first; the library knows the one of 2026. */
+/** The older revisions that this server supports, newest first. The library itself supports the revision of 2026. */
 export const OLDER = ["2025-11-25", "2025-06-18"]
 
-/** What the server says about itself. */
+/** The server's name and version, as clients see them. */
 export const ABOUT = { name: "parley", title: "Parley", version: VERSION }
 
 /** One authenticated request of `/mcp`. */
 export interface McpRequest {
   readonly context: Context.Context<never>
-  /** What a tool can do for this request; `report` tells the client how a wait goes on, if it asked. */
+  /** Makes the API that a tool uses for this request. `report` sends progress notifications, if the client asked for them. */
   readonly callFor: (report: Report | undefined) => ToolCall
-  /** Refuses a call of a tool before it begins. */
+  /** If it is set, every call of a tool is refused with it: the agent's budget of requests is spent. */
   readonly refused: Refusal | undefined
   /** Whether the client asked for structured results of tools whose results can hold texts of other agents. */
   readonly structured: boolean
@@ -42,7 +42,7 @@ const text = (value: string) => ({ type: "text" as const, text: value })
 const refusalResult = (tool: Tool, { code, details, message, retryAfterMs }: Refusal, note: Note): CallToolResult => {
   note({ code, message: `${tool.name}: ${message}` })
   const next = advice(code, retryAfterMs)
-  // Gemini CLI takes a first text that is JSON for structured content, and compares it with the output schema.
+  // The text must not begin with JSON: Gemini CLI takes such a text for structured content and compares it with the output schema.
   const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
   return { isError: true, content: [text(next === undefined ? what : `${what}\n${next}`)] }
 }
@@ -58,7 +58,7 @@ const answerResult = (tool: Tool, { file, link, value }: ToolAnswer, structured:
   ...(hasStructure(tool, structured) ? { structuredContent: value as Record<string, unknown> } : {})
 })
 
-/** The failure of an effect; a defect is logged and becomes INTERNAL_ERROR. */
+/** The refusal in a cause. A defect is logged and becomes INTERNAL_ERROR. */
 const refusalOf = (cause: Cause.Cause<Refusal>): Effect.Effect<Refusal> => {
   for (const reason of cause.reasons) if (Cause.isFailReason(reason)) return Effect.succeed(reason.error)
   return Cause.hasInterruptsOnly(cause)
@@ -74,12 +74,13 @@ const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<
     onSuccess: (value) => Effect.succeed<Outcome<A>>({ value })
   })
 
-/** Refusals of what is no tool are the protocol's errors, with the wire's code in their data. */
+/** Turns the refusal of a read of a resource into the protocol's error, with the wire's code in its data. */
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
   new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
 
-/** The parts of a request that a call of a tool needs, and those that its result needs. */
+/** The parts of a request that a call of a tool needs. */
 type CallRequest = Pick<McpRequest, "callFor" | "refused" | "structured" | "note">
+/** The parts of a request that the result of a call needs. */
 type ResultRequest = Pick<McpRequest, "structured" | "note">
 
 const suspension = (tool: Tool, call: ToolCall, { note }: ResultRequest): CallToolResult | undefined =>
@@ -95,7 +96,7 @@ const resultOf = (
     (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value, structured) : refusalResult(tool, outcome.refusal, note)
   )
 
-/** Calls a tool. Every refusal is a result, as models read it. */
+/** Calls a tool. A refusal becomes a tool result with `isError`, because models read results and not protocol errors. */
 export const callTool = (
   tool: Tool,
   given: unknown,
@@ -109,12 +110,12 @@ export const callTool = (
   return refusal === undefined ? resultOf(tool, tool.run(given, call), request) : Effect.succeed(refusal)
 }
 
-/** A call of a tool that waits, up to the wait. */
+/** A call of a tool that has run up to its wait. `result` makes the tool result once the wait has ended. */
 export interface BegunCall extends Pick<ToolWait, "limit" | "timeoutMs"> {
   readonly result: (waited: Effect.Effect<Waited, WaitRefusal>) => Effect.Effect<CallToolResult>
 }
 
-/** Does what `callTool` does for a tool that waits, up to the wait. A refusal: there is nothing to wait for. */
+/** Does what `callTool` does up to the wait of a tool. If the call is refused before the wait, returns the refusal as a tool result. */
 export const beginCall = (
   tool: Tool,
   begin: NonNullable<Tool["begin"]>,
@@ -128,7 +129,7 @@ export const beginCall = (
   return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome, kept)) : Effect.succeed({ refusal })
 }
 
-/** Outside of `beginCall`, so that a wait does not keep its request. */
+/** A function outside of `beginCall`, so that its closure does not keep the whole request in memory during the wait. */
 const begun = (tool: Tool, outcome: Outcome<ToolWait>, kept: ResultRequest): BegunCall | { readonly refusal: CallToolResult } => {
   if (outcome.refusal !== undefined) return { refusal: refusalResult(tool, outcome.refusal, kept.note) }
   const { answer, limit, timeoutMs } = outcome.value
@@ -150,7 +151,7 @@ const promptList = Object.entries(prompts).map(([name, prompt]) => ({
   arguments: Object.entries(prompt.arguments).map(([name, argument]) => ({ name, ...argument }))
 }))
 
-/** The protocol's side of one request: what the server says about itself, and which handler answers what. */
+/** Makes the library's server for one request: its capabilities, its instructions and the handlers of its methods. */
 export const makeServer = (era: "legacy" | "modern", request: McpRequest): Server => {
   const server = new Server(ABOUT, {
     supportedProtocolVersions: OLDER,

@@ -12,22 +12,22 @@ import { tool, type ToolCall } from "./Tool.ts"
 type Raw = typeof Message.Encoded
 
 export const ok = Schema.Literal(true)
-/** An id, a handle or another text that must be there. */
+/** An id, a handle or another required text. */
 export const given = Schema.NonEmptyString
 export const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 const from0 = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 const optional = Schema.optionalKey
 
-/** Messages that a reply refers to and that have to be read one by one: at most so many. */
+/** Up to this many messages that replies refer to are read for one answer, each by a read of its own. */
 const MAX_PARENTS = 8
 
-/** Where a message goes, as the API wants it. */
+/** The target of a message, as the body of a send names it. */
 export const targetOf = (to: string): { readonly conversation_id: string } | { readonly to: string } => {
   const target = to.trim()
   return /^(?:grp|conv)_/.test(target) ? { conversation_id: target } : { to: target }
 }
 
-/** `X-Backlog-Warning: <handle>=<count>`. */
+/** Decodes the header `X-Backlog-Warning: <handle>=<count>`. */
 const backlogOf = (header: string | undefined) => {
   if (header === undefined) return {}
   const at = header.lastIndexOf("=")
@@ -76,7 +76,7 @@ const history = (call: ToolCall, id: string, params: Readonly<Record<string, str
     ({ body }) => body
   )
 
-/** Messages of a conversation by their ids, each read by itself; what is not found there is left out. */
+/** Messages of a conversation by their ids, each with a read of its own. A message that is not found is left out. */
 const byIds = (call: ToolCall, conversation: string, ids: ReadonlyArray<string>) =>
   Effect.map(
     Effect.forEach(
@@ -96,7 +96,7 @@ const Attention = Schema.Struct({
   messages: Schema.Array(Schema.Struct({
     ...ShownMessage.fields,
     in_primary_window: Schema.Boolean,
-    /** Its place in `messages`. */
+    /** The index of this message in the conversation's `messages`; null if it is not among them. */
     primary_window_index: Schema.NullOr(Schema.Int)
   }))
 })
@@ -135,14 +135,14 @@ export const conversationShape = {
   messages: Schema.Array(ShownMessage)
 }
 
-/** What the caller has noted about an agent; null if that cannot be read now. */
+/** Whether an agent is a contact of the caller, and the caller's note on it; null if this cannot be read now. */
 const relationshipWith = (call: ToolCall, handle: string) =>
   Effect.match(call.call<typeof ContactCheck.Encoded>("GET", path`/v1/contacts/${handle}`), {
     onFailure: () => null,
     onSuccess: ({ body: { added_at, is_contact, notes } }) => ({ is_contact, added_at, note: notes })
   })
 
-/** What one agent is shown of a conversation. */
+/** Reads a part of a conversation for the caller: its messages, its context, and the messages of `attention` and of replies. */
 export const readConversation = Effect.fnUntraced(function*(
   call: ToolCall,
   id: string,
@@ -164,7 +164,7 @@ export const readConversation = Effect.fnUntraced(function*(
   const oldest = messages[0]?.seq ?? null
   const newest = messages.at(-1)?.seq ?? null
   const noted = wanted.flatMap((one) => known.get(one) ?? [])
-  // In a direct conversation it is the relationship of the whole conversation.
+  // In a direct conversation, `context` already has the relationship with the sender.
   const relationship = focus === undefined || focus.sender === self || context.relationship !== null
     ? null
     : yield* relationshipWith(call, focus.sender)
@@ -225,7 +225,7 @@ const waitOutput = {
   messages: Schema.Array(WaitingMessage)
 }
 
-/** All that a wait does before it waits: it acknowledges. */
+/** The part of `agentchat_wait_for_messages` before the wait: it acknowledges the messages up to `acknowledge_through`. */
 const beginWait = Effect.fnUntraced(function*(
   { acknowledge_through, limit = WAIT_LIMIT, timeout_seconds = WAIT_SECONDS }: Schema.Struct<typeof waitInput>["Type"],
   call: ToolCall

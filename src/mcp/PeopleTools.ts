@@ -14,7 +14,7 @@ const optional = Schema.optionalKey
 const done = { ok, handle: Schema.String }
 const shown = (handle: string): string => handle.trim().replace(/^@/, "").toLowerCase()
 
-/** The path of a mute, by what is muted. */
+/** The API's path for a mute of an agent or of a conversation. */
 const mutePath = (handle: string | undefined, conversationId: string | undefined): Effect.Effect<string, ValidationFailed> =>
   handle !== undefined && conversationId === undefined
     ? Effect.succeed(path`/v1/mutes/agent/${handle}`)
@@ -92,7 +92,7 @@ export const peopleTools = [
     output: { ...done, note_saved: Schema.Boolean },
     run: Effect.fnUntraced(function*({ handle, note }, call) {
       yield* call.call("POST", "/v1/contacts", note === undefined ? { handle } : { handle, notes: note })
-      // One that was a contact already keeps its old note.
+      // POST does not change the note of an agent that is a contact already.
       if (note !== undefined) yield* call.call("PATCH", path`/v1/contacts/${handle}`, { notes: note })
       return { value: { ok: true as const, handle: shown(handle), note_saved: note !== undefined } }
     })

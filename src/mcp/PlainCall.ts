@@ -1,18 +1,19 @@
+import { Predicate } from "effect"
 import type { InboundClassificationOutcome } from "@modelcontextprotocol/server"
 import type { Headers } from "effect/http"
 import { toolNamed } from "./Catalogue.ts"
 import { ABOUT, OLDER } from "./McpServer.ts"
 import type { Tool } from "./Tool.ts"
 
-/** The revision of 2026, which the library speaks. */
+/** The revision of 2026, which the library implements. */
 const MODERN = "2026-07-28"
 
-/** A call of a tool that asks nothing of the protocol but an answer. */
+/** A call of a tool that uses no other feature of the protocol, such as progress notifications. */
 export interface PlainCall {
   readonly id: string | number
   readonly tool: Tool
   readonly given: object
-  /** What the result has besides the tool's, in the caller's revision. */
+  /** Fields that the caller's revision adds to the tool's result. */
   readonly mark: object
 }
 
@@ -20,13 +21,10 @@ const MODERN_MARK = { resultType: "complete", _meta: { "io.modelcontextprotocol/
 
 const PARAMS = new Set(["name", "arguments", "_meta"])
 
-const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-
 /**
- * The call, if the request is nothing else: a known tool, arguments, no progress asked for, and headers that agree. The
- * library's handlers would answer the same (test/mcp/Protocol.test.ts) at three times the price; what is not plain is theirs,
- * every error included. `kind` is what the library says of the request.
+ * The call, if the request is a plain call: a known tool, arguments, headers that match the body, and no progress notifications.
+ * The library would give the same answer (test/mcp/Protocol.test.ts) for three times the processor time. It answers all other requests,
+ * including every invalid one. `kind` is the library's classification of the request.
  */
 export const plainCallOf = (
   kind: InboundClassificationOutcome,
@@ -34,15 +32,15 @@ export const plainCallOf = (
   body: { readonly id?: unknown; readonly method?: unknown; readonly params?: unknown }
 ): PlainCall | undefined => {
   const { id, method, params } = body
-  if (method !== "tools/call" || (typeof id !== "string" && typeof id !== "number") || !isObject(params)) return undefined
+  if (method !== "tools/call" || (typeof id !== "string" && typeof id !== "number") || !Predicate.isObject(params)) return undefined
   const { _meta: meta, arguments: given = {}, name } = params
   const tool = typeof name === "string" ? toolNamed(name) : undefined
-  if (tool === undefined || !isObject(given)) return undefined
+  if (tool === undefined || !Predicate.isObject(given)) return undefined
   for (const key in params) if (!PARAMS.has(key)) return undefined
   const version = headers["mcp-protocol-version"]
   if (kind.kind === "modern") {
     return kind.messageKind === "request" && kind.classification.revision === MODERN && version === MODERN &&
-        headers["mcp-method"] === method && headers["mcp-name"] === name && isObject(meta) && !("progressToken" in meta)
+        headers["mcp-method"] === method && headers["mcp-name"] === name && Predicate.isObject(meta) && !("progressToken" in meta)
       ? { id, tool, given, mark: MODERN_MARK }
       : undefined
   }

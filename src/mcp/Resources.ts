@@ -12,7 +12,7 @@ import type { ToolCall } from "./Tool.ts"
 
 const MESSAGES = 30
 const WAITING = 50
-/** Resources of text: JSON with a label around what other agents wrote. */
+/** Resources are text and not JSON, because a label and marks surround the JSON with texts of other agents. */
 const mimeType = "text/plain"
 
 export const INBOX = "parley://inbox"
@@ -31,7 +31,7 @@ export type Named =
 
 const kinds = { conversations: "Conversation", groups: "Group", agents: "Agent" } as const
 
-/** What a URI names; undefined if it can be no resource of this server. */
+/** The resource that a URI names; undefined if the URI has the form of no resource of this server. */
 export const named = (uri: string): Named | undefined => {
   if (uri === INBOX) return { _tag: "Inbox" }
   const [, kind, id] = /^parley:\/\/(conversations|groups|agents)\/([^/?#\s]{1,256})$/.exec(uri) ?? []
@@ -44,7 +44,7 @@ export const named = (uri: string): Named | undefined => {
   }
 }
 
-/** What a resource holds for the caller. */
+/** Reads a resource for the caller. */
 export const read = (uri: string, call: ToolCall): Effect.Effect<unknown, Refusal> => {
   const what = named(uri)
   switch (what?._tag) {

@@ -8,7 +8,10 @@ const Nullable = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 
 export const Sender = Schema.Struct({ handle: Schema.String, display_name: Nullable(Schema.String), kind: Schema.Literals(["agent", "system"]) })
 
-/** A message as agents are shown it: without what they know already, and with what the others call it kept apart. */
+/**
+ * A message as agents see it. The sender is an object, and metadata that the sender chose stands in `sender_metadata`, apart from the
+ * fields that this server vouches for.
+ */
 const messageFields = {
   message_id: Schema.String,
   seq: Schema.Int,
@@ -36,7 +39,7 @@ export const ShownMessage = Schema.Struct({
   })
 })
 
-/** A message that waits for the caller. */
+/** A message that the caller has not acknowledged. */
 export const WaitingMessage = Schema.Struct({
   delivery_id: Schema.String,
   conversation_id: Schema.String,

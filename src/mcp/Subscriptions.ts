@@ -11,26 +11,26 @@ import { INBOX, named } from "./Resources.ts"
 
 /** How many resources one stream can be subscribed to. */
 const MAX_URIS = 100
-/** At most one notification for each resource within this time: news of many messages are one. */
+/** The shortest time between two notifications of one resource, in ms. Many messages within this time cause one notification. */
 const APART_MS = 200
 
-/** A stream of `subscriptions/listen`, from before its acknowledgement until its scope closes. */
+/** A stream of `subscriptions/listen`. It collects changes even before its acknowledgement is sent, until its scope closes. */
 export interface Subscription {
-  /** Answers the request, which asks for what `allowed` names and nothing else. */
+  /** Answers the request, whose filter must be replaced by `allowed` before. */
   readonly handler: McpHttpHandler
+  /** The URIs among those asked for that the agent may subscribe to. */
   readonly allowed: ReadonlyArray<string>
 }
 
-/** The URIs that a filter asks for; the library refuses any other shape. */
+/** The URIs that a filter asks for, up to MAX_URIS. The library refuses a filter of another shape. */
 const askedFor = (notifications: unknown): ReadonlyArray<string> => {
   const uris = (notifications as { readonly resourceSubscriptions?: unknown } | null | undefined)?.resourceSubscriptions
   return Array.isArray(uris) ? uris.filter((uri) => typeof uri === "string").slice(0, MAX_URIS) : []
 }
 
 /**
- * Opens streams of `subscriptions/listen`. The library would tell each of its streams of each URI, and acknowledges any: so
- * every stream has a bus of its own, which hears of one agent, and is asked for nothing but the agent's inbox and
- * conversations.
+ * Opens streams of `subscriptions/listen`. The library acknowledges every URI, and publishes an event to all streams that share a bus.
+ * So every stream has a bus of its own with the events of one agent, and its filter holds only the agent's inbox and conversations.
  */
 export const makeSubscriptions = Effect.gen(function*() {
   const conversations = yield* Conversations
@@ -84,7 +84,7 @@ export const makeSubscriptions = Effect.gen(function*() {
           missed: () => allowed.forEach(publish),
           ended: () => void handler.close()
         })
-        // What was there before is no news.
+        // Messages that were there before the subscription cause no notification.
         const heads = yield* deliveries.heads([agent.id])
         listener.reached = Math.max(listener.reached, heads.get(agent.id) ?? 0)
       }

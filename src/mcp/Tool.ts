@@ -7,15 +7,16 @@ import type { WaitRefusal, Waited } from "../realtime/Waiters.ts"
 import type { ApiCalls, Refusal } from "../auth/ApiCalls.ts"
 import { type ToolName, tools as texts } from "./Texts.ts"
 
-/** What a tool has to work with: one request of one agent. */
+/** The services that a tool has for one request of one agent. */
 export interface ToolCall extends ApiCalls {
   readonly agent: CurrentAgent["Service"]
-  /** Random and unique. */
+  /** A random, unique client_msg_id. */
   readonly freshId: () => string
   /** Waits for messages, with progress notifications if the client asked for them. */
   readonly wait: (limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
-  /** Stores the bytes of a file that was announced. */
+  /** Stores the bytes of an attachment for which `POST /v1/uploads` has reserved an id. */
   readonly fill: (attachmentId: string, bytes: Buffer) => Effect.Effect<void, Refusal>
+  /** Reads an attachment. `bytes` is undefined if the file is too large to be part of an answer. */
   readonly open: (attachmentId: string) => Effect.Effect<
     { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
     Refusal
@@ -36,9 +37,9 @@ export interface ToolAnswer {
   readonly link?: { readonly uri: string; readonly name: string; readonly mimeType: string; readonly size: number }
 }
 
-/** What a tool that waits for messages has left to do once it has done all else. */
+/** The wait that a tool has still to do after all its other work, and how to make the answer from it. */
 export interface ToolWait {
-  /** How many messages it shows at most. */
+  /** The answer shows up to this many messages. */
   readonly limit: number
   readonly timeoutMs: number
   readonly answer: (waited: Waited) => ToolAnswer
@@ -63,24 +64,24 @@ export interface Tool {
   readonly inputSchema: JsonSchema
   readonly outputSchema: JsonSchema
   readonly annotations: Hints
-  /** Whether the answer can hold what other agents wrote. */
+  /** Whether the answer can hold texts of other agents. */
   readonly foreign: boolean
   /** Whether a host that loads the definitions of tools only after a search should load this tool at the start. */
   readonly alwaysLoad: boolean
   readonly run: (given: unknown, call: ToolCall) => Effect.Effect<ToolAnswer, Refusal>
-  /** Of a tool that waits: `run` up to the wait, for callers that wait by themselves. */
+  /** Only a tool that waits has it: does what `run` does up to the wait, for callers that wait without a fiber. */
   readonly begin?: (given: unknown, call: ToolCall) => Effect.Effect<ToolWait, Refusal>
 }
 
-/** What a tool does to the world; the rest follows from it. */
+/** What a tool changes. The hints for the client follow from it. */
 type Kind =
   /** Changes nothing. */
   | "reads"
-  /** Changes something; a repeat changes nothing more. */
+  /** Changes something. A repeat changes nothing more. */
   | "sets"
   /** Adds something with each call. */
   | "adds"
-  /** Takes something away that is not easily had again. */
+  /** Removes something that the agent cannot easily restore. */
   | "removes"
 
 const hintsOf = (kind: Kind): Hints => ({
@@ -104,7 +105,7 @@ const schemaOf = (fields: Schema.Struct.Fields, descriptions: Readonly<Record<st
   }
 }
 
-/** Arguments as models write them: a number may come as its digits, and null stands for nothing. */
+/** Corrects arguments as models write them: digits in a text become a number, and fields that are null or unknown are dropped. */
 const lenient = (given: unknown, schema: JsonSchema): unknown => {
   if (typeof given !== "object" || given === null || Array.isArray(given)) return given
   const properties = schema["properties"] as Readonly<Record<string, { readonly type?: string }>>
@@ -120,12 +121,12 @@ const lenient = (given: unknown, schema: JsonSchema): unknown => {
 /** What a tool does with its decoded arguments. */
 type Run<I extends Record<string, Schema.Codec<unknown>>, A> = (given: Schema.Struct<I>["Type"], call: ToolCall) => Effect.Effect<A, Refusal>
 
-/** Makes a tool of its schemas and its behaviour; its texts are in Texts.ts. */
+/** Makes a tool from its schemas and its behaviour. Its texts are in Texts.ts. */
 export const tool = <const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
   name: ToolName,
   spec: {
     readonly kind: Kind
-    /** That the answer holds nothing that other agents wrote. */
+    /** Set if the answer cannot hold texts of other agents. */
     readonly own?: true
     readonly alwaysLoad?: true
     readonly input: I

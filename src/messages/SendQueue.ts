@@ -1,8 +1,8 @@
 import { Cause, Effect, Exit } from "effect"
 import { AgentSuspended } from "../agents/Agent.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
-import { Seldom } from "../platform/Seldom.ts"
 import { forTrace, joinOrigin, recordSpan, type TraceContext, traceOf, traceTime } from "../platform/Tracing.ts"
 import { Unauthorized, Unavailable } from "../wire/WireError.ts"
 import {
@@ -110,13 +110,13 @@ const asRepeat = <Replay extends null>(answer: Sent | Replay): Sent | Replay =>
   answer === null ? answer : { ...answer, created: false }
 
 /** Limits the log lines about commands that are answered with 503, over all conversations. */
-const outdated = new Seldom()
+const outdated = new LogThrottle()
 
 /** Logs why a command is answered with 503. */
 export const logUnavailable = (why: string): Effect.Effect<void> => outdated.log(Effect.logWarning(`${why}: the command is answered with 503`))
 
 /** The reason if each decision on a command was outdated when it was written. */
-export const OTHERS_CHANGE_IT = "Another owner changed the conversation each time a command was decided"
+export const CHANGED_EACH_TIME = "The conversation changed each time a command was decided"
 
 /**
  * The sends of one conversation on the node that owns it. `ConversationActor` and `GroupActor` extend it with their
@@ -416,7 +416,7 @@ export abstract class SendQueue<K extends SendKind> {
 
   /** Decides a send again because its decision was outdated, `maxAttempts` times at most. */
   protected retry(sending: Sending<K>): void {
-    if (++sending.attempts >= this.maxAttempts) this.giveUp(sending, OTHERS_CHANGE_IT)
+    if (++sending.attempts >= this.maxAttempts) this.giveUp(sending, CHANGED_EACH_TIME)
     // The commands in the queue arrived after the send that they wait for.
     else if (this.barrier === sending) this.queue.unshift(sending)
     else this.dispatch(sending)

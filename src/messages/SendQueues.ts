@@ -1,7 +1,7 @@
 import { Clock, Effect, Schedule } from "effect"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { HELD_MS } from "../wire/WireError.ts"
-import { makeActors } from "./Actors.ts"
+import { makeActors } from "../platform/Actors.ts"
 import type { SendKind, SendQueue } from "./SendQueue.ts"
 
 /** How long an actor stays in memory after its last command. */

@@ -3,12 +3,12 @@ import { DateTimeString, iso, isoOrNull } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 import type { MuteKind } from "../push/MuteSet.ts"
 
-/** A mute as stored; times in milliseconds. */
+/** A mute as stored. Times are in milliseconds. */
 export interface StoredMute {
   readonly muterId: string
   readonly kind: MuteKind
   readonly targetId: string
-  /** Null for a conversation. */
+  /** `null` for a conversation. */
   readonly targetHandle: string | null
   readonly mutedUntil: number | null
   readonly createdAt: number
@@ -50,7 +50,7 @@ export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
 
 const INSTANT = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)$/i
 
-/** Milliseconds of an ISO 8601 instant with its zone; undefined for anything else, such as a 30th of February. */
+/** Parses an ISO 8601 time with its zone, to milliseconds. Undefined for anything else, such as a 30th of February. */
 export const parseInstant = (text: string): number | undefined => {
   const [, year, month, day] = (INSTANT.exec(text) ?? []).map(Number)
   if (year === undefined || month === undefined || day === undefined) return undefined

@@ -7,7 +7,7 @@ import type { ConversationNotFound } from "../conversations/Conversation.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
-import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { CursorId, type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
@@ -19,29 +19,21 @@ const SWEEP_ROWS = 1_000
 
 const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
 
-export interface MutePage {
-  readonly mutes: ReadonlyArray<StoredMute>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
-
-/** How a caller names what it mutes. */
+/** The target of a mute, as the caller names it. */
 export type MuteTarget =
   | { readonly kind: "agent"; readonly handle: string }
   | { readonly kind: "agent"; readonly id: string }
   | { readonly kind: "conversation"; readonly id: string }
 
 /**
- * Mutes: agents and conversations whose messages are not pushed (wire.md G.11). A mute is a row, whose end is compared
- * with the clock. The mutes of an agent with sockets are also in memory (LiveAgent); a change is in that memory before the
- * call returns. A muted message is stored, listed by sync and counted as unread like any other; the sockets' cursors move
- * past it. It is therefore not pushed later on the same socket, even after the mute has ended: it is listed by sync, and
- * is in the backlog of the next socket.
+ * Mutes agents and conversations, whose messages are then not pushed (wire.md G.11). A mute is a row, whose end is
+ * compared with the clock. The mutes of an agent with sockets are also in memory (LiveAgent), and a change is in that
+ * memory before the call returns. A muted message is stored, listed by sync and counted as unread like any other. The
+ * sockets' cursors move past it. So the same socket does not push it later, even after the mute has ended. Sync lists
+ * it, and it is in the backlog of the next socket.
  */
 export class Mutes extends Context.Service<Mutes, {
-  /** Mutes until a time, or for good (null). Muting again changes the end. */
+  /** Mutes a target until a time in milliseconds, or for good (`null`). Muting again changes the end. */
   readonly mute: (
     muterId: string,
     target: MuteTarget,
@@ -51,7 +43,7 @@ export class Mutes extends Context.Service<Mutes, {
     muterId: string,
     kind: MuteKind | undefined,
     query: PageQuery
-  ) => Effect.Effect<MutePage, ValidationFailed | Unavailable>
+  ) => Effect.Effect<Page<StoredMute>, ValidationFailed | Unavailable>
   readonly find: (
     muterId: string,
     target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
@@ -60,9 +52,9 @@ export class Mutes extends Context.Service<Mutes, {
     muterId: string,
     target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
   ) => Effect.Effect<void, NotFound | Unavailable>
-  /** Removes an agent's mutes and the mutes of it, for open sockets too (wire.md G.12); idempotent. */
+  /** Removes an agent's mutes and the mutes of it, for open sockets too (wire.md G.12). Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes some of the mutes that have ended. */
+  /** Removes one batch of mutes that have ended. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/mutes/Mutes") {
   static readonly layer = Layer.effect(
@@ -78,7 +70,7 @@ export class Mutes extends Context.Service<Mutes, {
 
       const notMuted = () => new NotFound({ message: "You have not muted this." })
 
-      /** The id of the target that a path names; undefined for an unknown handle. */
+      /** The id of the target that a path names. Undefined for an unknown handle. */
       const idOf = (target: { readonly kind: "agent"; readonly handle: string } | { readonly kind: "conversation"; readonly id: string }) =>
         target.kind === "conversation"
           ? Effect.succeed(target.id)
@@ -105,25 +97,17 @@ export class Mutes extends Context.Service<Mutes, {
           yield* liveAgents.muteChanged(muterId, target.kind, targetId)
           return stored
         }),
-        list: Effect.fn("Mutes.list")(function*(muterId, kind, query) {
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? MAX_LIMIT, MAX_LIMIT)
-          const offset = query.offset ?? 0
-          const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
+        list: Effect.fn("Mutes.list")((muterId, kind, query) => {
           const at = now()
-          const rows = yield* unavailableOnSqlError(repo.list(muterId, kind ?? null, after, offset, limit + 1, at))
-          const total = yield* unavailableOnSqlError(repo.count(muterId, kind ?? null, at))
-          const mutes = rows.slice(0, limit)
-          const last = mutes.at(-1)
-          return {
-            mutes,
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined
-              ? encodeCursor({ createdAt: last.createdAt, kind: last.kind, targetId: last.targetId })
-              : null
-          }
+          return pageOf(query, {
+            usual: MAX_LIMIT,
+            max: MAX_LIMIT,
+            position: Position,
+            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(muterId, kind ?? null, after, offset, limit, at)),
+            total: unavailableOnSqlError(repo.count(muterId, kind ?? null, at)),
+            positionOf: ({ createdAt, kind, targetId }) => ({ createdAt, kind, targetId }),
+            show: Effect.succeed
+          })
         }),
         find: Effect.fn("Mutes.find")(function*(muterId, target) {
           const targetId = yield* idOf(target)

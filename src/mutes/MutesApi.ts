@@ -13,7 +13,7 @@ import { HandleInput, Text } from "../wire/Text.ts"
 import { NotFound } from "../wire/WireError.ts"
 import { Mute, MuteKindSchema, SelfMute, TooManyMutes } from "./Mute.ts"
 
-/** What to mute: an agent by handle or id, a conversation by id; until an instant in the future, or for good. */
+/** A new mute: of an agent by handle or id, or of a conversation by id, until a time in the future or for good. */
 export const NewMute = Schema.Struct({
   target_kind: MuteKindSchema,
   target_handle: Schema.optionalKey(Schema.NullOr(HandleInput)),

@@ -6,6 +6,7 @@ import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
+import { figuresOf } from "../wire/Page.ts"
 import { parseInstant, toMute } from "./Mute.ts"
 import { type MuteTarget, Mutes } from "./Mutes.ts"
 import { MutesApi, NewMute } from "./MutesApi.ts"
@@ -58,8 +59,8 @@ export const MutesHttp = Endpoints.group(
       }),
       list: Effect.fnUntraced(function*({ query }) {
         const { id } = yield* CurrentAgent
-        const { limit, mutes: found, nextCursor, offset, total } = yield* mutes.list(id, query.kind, query)
-        return { mutes: found.map(toMute), total, limit, offset, next_cursor: nextCursor }
+        const page = yield* mutes.list(id, query.kind, query)
+        return { mutes: page.items.map(toMute), ...figuresOf(page) }
       }),
       ofAgent: Effect.fnUntraced(function*({ params }) {
         const { id } = yield* CurrentAgent

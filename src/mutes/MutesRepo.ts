@@ -81,7 +81,7 @@ RETURNING muter_id`
 
 /** All SQL on mutes. The methods that take `at` treat a mute that has ended by then as if it did not exist. */
 export class MutesRepo extends Context.Service<MutesRepo, {
-  /** Mutes, or changes the end of a mute; undefined if the muter has `most` active mutes already. */
+  /** Makes a mute, or changes its end. Undefined if the muter has `most` active mutes already. */
   readonly put: (
     mute: { readonly muterId: string; readonly kind: MuteKind; readonly targetId: string; readonly until: number | null },
     at: number,
@@ -103,16 +103,16 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     at: number
   ) => Effect.Effect<ReadonlyArray<StoredMute>, SqlError.SqlError>
   readonly count: (muterId: string, kind: MuteKind | null, at: number) => Effect.Effect<number, SqlError.SqlError>
-  /** False: there was no active one. */
+  /** Returns false if there was no active mute. */
   readonly remove: (
     muterId: string,
     kind: MuteKind,
     targetId: string,
     at: number
   ) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes up to `most` of an agent's own mutes and up to `most` mutes of it; returns how many. */
+  /** Removes up to `most` mutes by an agent and up to `most` mutes of it, and returns how many. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Removes up to `most` mutes that have ended; returns how many. */
+  /** Removes up to `most` mutes that have ended, and returns how many. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/mutes/MutesRepo") {
   static readonly layer = Layer.effect(

@@ -5,7 +5,7 @@ import { backup, compact, exportCommand, erase, restore as restoreBackup } from 
 import type { OperatorCommand } from "./OperatorCommand.ts"
 import { agentCommands, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
 
-const limit = Flag.Int("limit").pipe(Flag.withDescription("How many at most, the newest first (up to 1000)"), Flag.withDefault(50))
+const limit = Flag.Int("limit").pipe(Flag.withDescription("The most entries to show, the newest first (up to 1000)"), Flag.withDefault(50))
 
 const perform = (command: OperatorCommand, asJson: boolean) =>
   Effect.flatMap(Desk, (desk) => desk.perform(command)).pipe(
@@ -15,7 +15,7 @@ const perform = (command: OperatorCommand, asJson: boolean) =>
 const show = Command.make("show", { handle, json }, (given) =>
   perform({ _tag: "Show", handle: given.handle, operator: whoAmI() }, given.json)).pipe(
   Command.withDescription("Show an agent's state and the reasons for it: what counts against it, until when, and what operators did"),
-  example("How things are with ada", "ada")
+  example("The state of ada", "ada")
 )
 
 const suspend = Command.make("suspend", { handle, reason, json }, (given) =>
@@ -42,7 +42,7 @@ const create = Command.make("create", {
     Argument.variadic({ min: 1 })
   ),
   email: Flag.String("email").pipe(
-    Flag.withDescription("Its address, to recover by; without one it has none that works"),
+    Flag.withDescription("Its e-mail address, to recover the key by; without one the key cannot be recovered"),
     Flag.optional
   ),
   displayName: Flag.String("display-name").pipe(Flag.withDescription("The name to show"), Flag.optional),
@@ -55,41 +55,41 @@ const create = Command.make("create", {
     displayName: Option.getOrNull(given.displayName),
     operator: whoAmI()
   }, given.json)).pipe(
-    Command.withDescription("Make agents that are ready to use, all or none; each key is printed once and kept nowhere"),
+    Command.withDescription("Create agents that are ready to use, all or none; each key is printed once and stored nowhere"),
     example("Two agents at once", "scout planner")
   )
 
 const agents = Command.make("agents").pipe(
-  Command.withDescription("Look at, suspend, restore, disconnect and make agents"),
+  Command.withDescription("Show, suspend, restore, disconnect and create agents"),
   example("A new agent", "create scout"),
   Command.withSubcommands([show, suspend, restore, create, ...agentCommands])
 )
 
 const state = Flag.Literals("state", ["open", "upheld", "dismissed"]).pipe(
-  Flag.withDescription("Only those in this state; open: nobody has decided them"),
+  Flag.withDescription("Only reports in this state; open reports are not decided yet"),
   Flag.optional
 )
 
 const reports = Command.make("reports").pipe(
-  Command.withDescription("Look at what agents have reported, and decide it"),
+  Command.withDescription("List what agents have reported, and decide it"),
   example("The newest ten", "list --limit 10"),
   Command.withSubcommands([
     Command.make("list", { state, limit, json }, (given) =>
       perform({ _tag: "Reports", limit: given.limit, state: Option.getOrNull(given.state), operator: whoAmI() }, given.json)).pipe(
-      Command.withDescription("List the newest reports, and whether each counts: only those by agents it wrote to first do"),
-      example("The queue", "--state open")
+      Command.withDescription("List the newest reports, and whether each counts, as it does if the reported agent wrote first"),
+      example("The reports that are not decided yet", "--state open")
     ),
     ...reportCommands
   ])
 )
 
 const webhooks = Command.make("webhooks").pipe(
-  Command.withDescription("Look at what could not be delivered, and retry it"),
+  Command.withDescription("List what could not be delivered, and retry it"),
   example("The newest ten", "dead --limit 10"),
   Command.withSubcommands([
     Command.make("dead", { limit, json }, (given) =>
       perform({ _tag: "DeadWebhooks", limit: given.limit, operator: whoAmI() }, given.json)).pipe(
-      Command.withDescription("List webhook deliveries that were given up, the newest first"),
+      Command.withDescription("List dead webhook deliveries (all attempts failed), the newest first"),
       example("The newest ten", "--limit 10")
     ),
     ...webhookCommands
@@ -97,13 +97,13 @@ const webhooks = Command.make("webhooks").pipe(
 )
 
 const audit = Command.make("audit").pipe(
-  Command.withDescription("Look at what operators, and enforcement, did"),
+  Command.withDescription("Show what operators and enforcement did"),
   example("What concerns ada", "list --agent ada"),
   Command.withSubcommands([
     Command.make("list", {
       agent: Flag.String("agent").pipe(Flag.withDescription("Only what concerns this handle"), Flag.optional),
       by: Flag.String("by").pipe(Flag.withDescription("Only what this operator did"), Flag.optional),
-      changes: Flag.Boolean("changes").pipe(Flag.withDescription("Leave out who only looked"), Flag.withDefault(false)),
+      changes: Flag.Boolean("changes").pipe(Flag.withDescription("Leave out actions that only read"), Flag.withDefault(false)),
       limit,
       json
     }, (given) =>
@@ -123,7 +123,7 @@ const audit = Command.make("audit").pipe(
 
 const restored = Command.make("restored", { json }, (given) =>
   perform({ _tag: "Restored", operator: whoAmI() }, given.json)).pipe(
-    Command.withDescription("Run once after the database was restored from a backup: no number that was given out since is given out again"),
+    Command.withDescription("Run once after the database was restored from a backup: numbers that were assigned after the backup are not assigned again"),
     Command.withShortDescription("Run once after the database was restored from a backup"),
     example("After the restore, before the server starts")
   )
@@ -143,12 +143,12 @@ const access = Command.make("console", { json }, (given) => perform({ _tag: "Con
       days: Flag.Int("days").pipe(Flag.withDescription("For how many days it is valid (up to 365)"), Flag.withDefault(90)),
       json
     }, (given) => perform({ _tag: "ConsoleToken", name: given.name, days: given.days, operator: whoAmI() }, given.json)).pipe(
-      Command.withDescription("Make a token with which a program may use the operators' API; it is printed once and kept nowhere"),
+      Command.withDescription("Make a token with which a program may use the operators' API; it is printed once and stored nowhere"),
       example("For a script", "nightly-report --days 30")
     ),
     Command.make("sessions", { json }, (given) => perform({ _tag: "ConsoleSessions", operator: whoAmI() }, given.json)).pipe(
       Command.withDescription("List the sessions and program tokens that are valid"),
-      example("Who may come in")
+      example("Who has access")
     ),
     Command.make("end", {
       id: Argument.String("id").pipe(Argument.withDescription("Of a session or token, as `console sessions` shows it")),
@@ -162,8 +162,8 @@ const access = Command.make("console", { json }, (given) => perform({ _tag: "Con
 
 /** The command `parley admin`. */
 export const admin = Command.make("admin").pipe(
-  Command.withDescription("Give an operator's command, with the DATA_DIR or DATABASE_URL of the server, which may run meanwhile."),
-  Command.withShortDescription("Give an operator's command"),
+  Command.withDescription("Run an operator's command, with the DATA_DIR or DATABASE_URL of the server, which may run meanwhile."),
+  Command.withShortDescription("Run an operator's command"),
   Command.withExamples(({ commandPath }) => [
     { command: `${commandPath.join(" ")} agents create scout`, description: "An agent that is ready to use" },
     { command: `${commandPath.join(" ")} config`, description: "Every setting of the server that runs on ./data" }

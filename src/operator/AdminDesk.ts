@@ -9,24 +9,24 @@ export interface Errand {
   readonly path: string
   readonly body?: unknown
   readonly operator: string
-  /** The server's address; null: the one of this environment. */
+  /** The server's address; null for the server of this environment. */
   readonly server: string | null
 }
 
-/** Carries out commands: through the running server, or in this process. */
+/** Carries out commands through the running server, or in this process. */
 export class Desk extends Context.Service<Desk, {
   readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
-  /** For many commands: all are carried out by the server that runs now, or by this process until the scope ends. */
+  /** For many commands. Either the server that runs now carries out all of them, or this process does until the scope ends. */
   readonly connect: Effect.Effect<
     (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>,
     { readonly message: string },
     Scope.Scope
   >
-  /** Puts a backup into an empty folder, ready for a server to start on it. */
+  /** Restores a backup into an empty folder, on which a server can then start. */
   readonly restore: (file: string, folder: string, operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
   /** Rewrites the files of a stopped server's own database, without the deleted rows. */
   readonly compact: (operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
-  /** Asks a server that runs; returns its answer's body. */
+  /** Calls the operators' API of a running server and returns the body of the answer. */
   readonly ask: (errand: Errand) => Effect.Effect<unknown, { readonly message: string }>
 }>()("parley/operator/AdminDesk/Desk") {}
 

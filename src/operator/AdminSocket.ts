@@ -9,7 +9,7 @@ import { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 /** The longest command, and the longest answer: a page of an export, or a part of a file. */
 const MAX_COMMAND = 1_048_576
 const MAX_ANSWER = 67_108_864
-/** After so long without a byte, a connection is closed. Most commands take one statement or a few; a backup may take minutes. */
+/** After this time without a byte, a connection is closed. Most commands take a few statements, but a backup may take minutes. */
 const PATIENCE_MS = 60_000
 /** How often an empty line says that a command is being carried out. */
 const ALIVE_MS = 10_000
@@ -26,13 +26,13 @@ const NEWLINE = 10
 const decodeCommand = Schema.decodeUnknownEffect(Schema.fromJsonString(OperatorCommand))
 const decodeReply = Schema.decodeUnknownEffect(Schema.fromJsonString(Reply))
 
-/** The path of the socket, absolute or relative, whichever the kernel's limit allows; undefined: neither. */
+/** The absolute path of the socket, or the relative one if the absolute one is too long; undefined if both are. */
 const doorOf = (dataDir: string): string | undefined => {
   const absolute = join(resolve(dataDir), "admin.sock")
   return [absolute, relative(process.cwd(), absolute)].find((path) => Buffer.byteLength(path) <= MAX_PATH)
 }
 
-/** The first line that the other side sends, of at most so many bytes; empty lines mean nothing. */
+/** The first line from the other side that is not empty, of at most `most` bytes. */
 const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefused> =>
   Effect.callback((resume) => {
     const parts: Array<Buffer> = []
@@ -49,7 +49,7 @@ const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefus
       parts.push(begun)
       size += begun.length
       if (begun.includes(NEWLINE)) {
-        // The rest is read and dropped: otherwise the other side could block on writing and not read the answer.
+        // The rest is read and dropped. Otherwise the other side could block on writing and not read the answer.
         socket.off("data", heard).resume()
         return resume(Effect.succeed(Buffer.concat(parts).toString("utf8").split("\n")[0] ?? ""))
       }
@@ -61,7 +61,7 @@ const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefus
 /**
  * The Unix socket for operators' commands to a running standalone server, whose database no other process can open. It is
  * in DATA_DIR, and only the server's own user can connect. A connection carries one line of JSON with the command, and one
- * line with the answer. A command is carried out even if the connection is closed before its end, but for a backup, which ends then.
+ * line with the answer. A command is carried out even if the connection is closed before its end. Only a backup ends with its connection.
  */
 export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   const operator = yield* Operator
@@ -80,7 +80,7 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
       return { _tag: "Refused", message: `The server does not understand this command: ${decoded.failure.message}` }
     }
     const done = operator.run(decoded.success)
-    // Only a backup ends with its connection: what changes something is carried out to its end.
+    // Only a backup ends with its connection. A command that changes something is carried out to its end.
     const exit = yield* Effect.exit(decoded.success._tag === "Backup" ? Effect.raceFirst(done, gone) : done)
     if (Exit.isSuccess(exit)) return { _tag: "Done", answer: exit.value }
     const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
@@ -113,7 +113,7 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     Effect.callback<void>((resume) => {
       server.once("error", (error) =>
         resume(Effect.logWarning(`Operators' commands cannot reach this server while it runs: ${error.message}`)))
-      // A socket that is there was left by a process that has ended: this one holds the lock of DATA_DIR.
+      // An existing socket was left by a process that has ended, because this process holds the lock of DATA_DIR.
       rmSync(path, { force: true })
       const before = process.umask(0o177)
       server.listen(path, () => resume(Effect.sync(() => chmodSync(path, 0o600))))
@@ -127,7 +127,7 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   )
 }))
 
-/** Sends a command to the server that runs on this DATA_DIR; undefined: none with an admin socket does. */
+/** Sends a command to the server that runs on this DATA_DIR; undefined if no server with an admin socket does. */
 export const askServer = (dataDir: string, command: OperatorCommand): Effect.Effect<OperatorAnswer | undefined, OperatorRefused> =>
   Effect.gen(function*() {
     const path = doorOf(dataDir)
@@ -135,7 +135,7 @@ export const askServer = (dataDir: string, command: OperatorCommand): Effect.Eff
     if (socket === undefined) return undefined
     socket.write(`${JSON.stringify(command)}\n`)
     const reply = yield* Effect.mapError(Effect.flatMap(line(socket, MAX_ANSWER), decodeReply), (error) =>
-      error instanceof OperatorRefused ? error : new OperatorRefused({ message: "The server is of another version: its answer is not understood." }))
+      error instanceof OperatorRefused ? error : new OperatorRefused({ message: "The server has another version, so its answer cannot be read." }))
     socket.destroy()
     return reply._tag === "Done" ? reply.answer : yield* new OperatorRefused({ message: reply.message })
   })
@@ -149,7 +149,7 @@ const knock = (path: string): Effect.Effect<Socket | undefined, OperatorRefused>
           ? Effect.succeed(undefined)
           : Effect.fail(new OperatorRefused({
             message: error.code === "EACCES"
-              ? "The server belongs to another user: give this command as that user."
+              ? "The server belongs to another user: run this command as that user."
               : `The server's admin socket cannot be reached: ${error.message}`
           }))
       )

@@ -5,21 +5,21 @@ import { MASKED } from "../agents/Agent.ts"
 export interface AuditEntry {
   readonly no: number
   readonly at: number
-  /** Null: enforcement. */
+  /** Null for enforcement. */
   readonly operator: string | null
   readonly action: string
-  /** A handle; null: it concerns no single agent. */
+  /** A handle; null if the entry concerns no single agent. */
   readonly agent: string | null
   readonly detail: string | null
 }
 
 /**
- * `npm run admin` was given a token of a minute, to ask a running server. This changes nothing: what the token is used for has
- * rows of its own.
+ * The action of an entry about a token that `npm run admin` gets for one minute, to call a running server. It counts as a read,
+ * because the calls with the token have their own entries.
  */
 export const ASKS = "ask a server"
 
-/** What is written down: who did, or looked at, what. Actions that only look begin with `show` or `list`, or are `ASKS`. */
+/** A new entry: who did what. Actions that only read begin with `show` or `list`, or are `ASKS`. */
 export interface AuditNote {
   readonly operator: string
   readonly action: string
@@ -45,7 +45,7 @@ export const withoutAddresses = (url: string): string =>
  */
 export class AuditLog extends Context.Service<AuditLog, {
   readonly note: (note: AuditNote) => Effect.Effect<void, SqlError.SqlError>
-  /** The newest first, older than `before`. */
+  /** Entries with a number below `before`, the newest first. `looks` includes actions that only read. */
   readonly list: (query: {
     readonly handle: string | null
     readonly operator: string | null

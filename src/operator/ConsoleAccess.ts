@@ -9,35 +9,35 @@ import { type AccessRow, ConsoleAccessRepo, ERRAND_MS } from "./ConsoleAccessRep
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
 
-/** How long a one-time link, and the session that comes of it, are valid (wire.md O). */
+/** How long a one-time link, and a session opened by it, are valid (wire.md O). */
 export const LINK_MS = 5 * MINUTE_MS
 export const SESSION_MS = 12 * 60 * MINUTE_MS
-/** How long this node lets a credential that it has checked go on reading while the database does not answer. */
+/** How long after its last check a credential may still read while the database does not answer. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
-/** How long the database may take over a credential, and over one that may go on reading without it: operators want to see the outage. */
+/** Time-outs of the check. The second is for a credential that may read without the database, so that its page shows the outage soon. */
 const CHECK_TIMEOUT = "2 seconds"
 const REMEMBERED_TIMEOUT = "700 millis"
 
-/** Who may use the operators' API, and by what. */
+/** A session or token of an operator for the operators' API. */
 export interface Access {
   readonly id: string
   readonly kind: "session" | "token"
   readonly operator: string
-  /** Of a program's token; null for a session. */
+  /** The name of a program's token; null for a session. */
   readonly name: string | null
   readonly createdAt: number
   readonly lastUsedAt: number | null
   readonly expiresAt: number
 }
 
-/** A new link, session or program token; the token itself is shown once and stored nowhere. */
+/** A new link, session or program token. The token itself is shown once and stored nowhere. */
 export interface IssuedAccess {
   readonly access: Pick<Access, "id" | "operator" | "name" | "expiresAt">
   readonly token: string
 }
 
-/** What a credential of this prefix is: they are told apart before anything is looked up. */
+/** The prefix of each kind of credential, by which the kind is known before any query. */
 const PREFIX = { link: "opl", session: "ops", token: "opt" } as const
 const FORM = /^op[lst]_[A-Za-z0-9_-]{43}$/
 
@@ -46,30 +46,30 @@ const isOf = (kind: keyof typeof PREFIX, token: string): boolean => token.starts
 const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "session" ? "session" : "token" })
 
 /**
- * Sessions, one-time links and program tokens of the operators' API. All are rows, valid on every node; a node remembers
- * nothing of them but, for reading while the database does not answer, those that it has checked in the last minutes.
+ * Sessions, one-time links and program tokens of the operators' API. All are rows, valid on every node. A node only caches
+ * the credentials that it has checked in the last 5 minutes. They may read while the database does not answer.
  */
 export class ConsoleAccess extends Context.Service<ConsoleAccess, {
   /** Makes a one-time link for this operator. */
   readonly link: (operator: string) => Effect.Effect<IssuedAccess, SqlError.SqlError>
-  /** Makes a program's token that is valid for so many days. */
+  /** Makes a program's token that is valid for `days` days. */
   readonly program: (operator: string, name: string, days: number) => Effect.Effect<IssuedAccess, SqlError.SqlError>
-  /** Makes a token of a minute, for one command of `npm run admin`. */
+  /** Makes a token that is valid for a minute, for one command of `npm run admin`. */
   readonly errand: (operator: string) => Effect.Effect<IssuedAccess, SqlError.SqlError>
-  /** Turns a link's token into a session, once; undefined: it is none, used or expired. */
+  /** Turns a link's token into a session, once; undefined if the token is unknown, used or expired. */
   readonly redeem: (token: string) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, SqlError.SqlError>
   /**
-   * Whose session's cookie or program's token this is; undefined: nobody's. `readsOn`: while the database does not answer,
-   * one that was valid here within the last five minutes still is.
+   * The valid session of a cookie, or the valid program's token; undefined if there is none. With `readsOn`, and while the
+   * database does not answer, a credential stays valid for five minutes after this node has checked it.
    */
   readonly check: (
     kind: "session" | "token",
     token: string,
     readsOn: boolean
   ) => Effect.Effect<Access | undefined, SqlError.SqlError | Unavailable>
-  /** The living sessions and program tokens, the newest first; without the tokens of `errand`. */
+  /** The valid sessions and program tokens, the newest first, without the tokens of `errand`. */
   readonly list: Effect.Effect<ReadonlyArray<Access>, SqlError.SqlError>
-  /** Ends a session or token from the commit on, on every node; false: there is none. */
+  /** Ends a session or token from the commit on, on every node; false if there is none. */
   readonly end: (id: string, operator: string) => Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/operator/ConsoleAccess") {
   static readonly layer = Layer.effect(

@@ -11,14 +11,14 @@ export interface AccessRow {
   readonly expiresAt: number
 }
 
-/** How long the token is valid with which `npm run admin` asks a running server. A program's token is valid for a day or longer. */
+/** How long the token by which `npm run admin` calls a running server is valid. A program's token is valid for a day or longer. */
 export const ERRAND_MS = 60_000
 /** How far behind `last_used_at` may be. */
 const USED_MS = 60_000
-/** How long rows that have expired are kept, for those who look into the audit log. */
+/** How long rows that have expired are kept, for readers of the audit log. */
 const KEPT_MS = 30 * 86_400_000
 
-/** The rows of `console_access`; each change has its audit row in the same statement. */
+/** The rows of `console_access`. The statement that creates, redeems or ends one also writes its audit row. */
 export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
   readonly insert: (row: {
     readonly id: string
@@ -30,7 +30,7 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly expiresAt: number
     readonly action: string
   }) => Effect.Effect<void, SqlError.SqlError>
-  /** Uses a link up and makes its session; undefined: there is no such link any more. Of two at once one gets it. */
+  /** Uses up a link and makes its session; undefined if no such link is valid. Of two concurrent calls, one gets the session. */
   readonly redeem: (given: {
     readonly link: Buffer
     readonly id: string

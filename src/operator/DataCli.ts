@@ -7,7 +7,7 @@ import type { OperatorAnswer } from "./OperatorCommand.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
 
-/** What takes the data of an agent, or of the whole server, elsewhere. */
+/** Exports the data of an agent. */
 export const exportCommand = Command.make("export", {
   handle,
   target: Argument.String("target").pipe(Argument.withDescription("A new folder, or a file whose name ends with .tar")),
@@ -28,11 +28,11 @@ export const exportCommand = Command.make("export", {
         ? JSON.stringify(exported, null, 2)
         : `${exported.place} has what is held about ${exported.handle}: ${amount(exported.rows, "row", "rows")}, ${
           amount(exported.files, "file", "files")
-        } of ${amount(exported.bytes, "byte", "bytes")}.${missing}\nIt contains messages: keep it as such.`
+        } of ${amount(exported.bytes, "byte", "bytes")}.${missing}\nIt contains messages: protect it accordingly.`
     )
   }))).pipe(
     Command.withDescription(
-      "Write everything that the service holds about an agent, its messages and files too, into a folder or a tar file; given again, it goes on where it was interrupted"
+      "Write everything that the service holds about an agent, its messages and files too, into a folder or a tar file; run again, it resumes where it was interrupted"
     ),
     Command.withShortDescription("Write everything that is held about an agent into a folder or file"),
     example("For ada, who asked for it", "ada ada.tar")
@@ -40,7 +40,7 @@ export const exportCommand = Command.make("export", {
 
 const printed = (asJson: boolean) => ({ data, text }: OperatorAnswer) => Console.log(asJson ? JSON.stringify(data, null, 2) : text)
 
-/** A backup of a standalone server. */
+/** Backs up a standalone server. */
 export const backup = Command.make("backup", {
   file: Argument.String("file").pipe(Argument.withDescription("The tar file to make, on the machine of the server")),
   json
@@ -53,21 +53,21 @@ export const backup = Command.make("backup", {
     example("Every night", "/var/backups/parley-$(date +%F).tar")
   )
 
-/** The other direction. */
+/** Restores a backup. */
 export const restore = Command.make("restore", {
-  file: Argument.String("file").pipe(Argument.withDescription("What `backup` has made")),
+  file: Argument.String("file").pipe(Argument.withDescription("The tar file that `backup` made")),
   folder: Argument.String("folder").pipe(Argument.withDescription("An empty folder, or a new one: the DATA_DIR of the restored server")),
   json
 }, (given) =>
   Effect.flatMap(Desk, (desk) => desk.restore(given.file, given.folder, whoAmI())).pipe(
     Effect.flatMap(printed(given.json))
   )).pipe(
-    Command.withDescription("Restore a backup into an empty folder, with numbers moved on so that none is given out twice; then start a server on the folder"),
+    Command.withDescription("Restore a backup into an empty folder, with all counters moved forward so that no number is assigned twice; then start a server on the folder"),
     Command.withShortDescription("Restore a backup into an empty folder"),
     example("And start it", "parley-2026-11-22.tar /var/lib/parley")
   )
 
-/** Space and old bytes of a stopped server. */
+/** Frees the disk space of deleted rows, and removes their bytes, while the server is stopped. */
 export const compact = Command.make("compact", { json }, (given) =>
   Effect.flatMap(Desk, (desk) => desk.compact(whoAmI())).pipe(Effect.flatMap(printed(given.json)))).pipe(
     Command.withDescription(
@@ -77,10 +77,10 @@ export const compact = Command.make("compact", { json }, (given) =>
     example("After stopping the server")
   )
 
-/** Everything that may go of an agent. */
+/** Erases an agent. */
 export const erase = Command.make("erase", {
   handle,
-  yes: Flag.Boolean("yes").pipe(Flag.withDescription("Really: there is no way back"), Flag.withDefault(false)),
+  yes: Flag.Boolean("yes").pipe(Flag.withDescription("Confirm the erasure, which cannot be undone"), Flag.withDefault(false)),
   reason,
   json
 }, (given) =>
@@ -89,8 +89,8 @@ export const erase = Command.make("erase", {
       desk.perform({ _tag: "Erase", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) })).pipe(
         Effect.flatMap(({ data, text }) => Console.log(given.json ? JSON.stringify(data, null, 2) : text))
       )
-    : Effect.fail({ message: `Nothing was done. Give the command with --yes to erase ${given.handle}; there is no way back.` })).pipe(
-    Command.withDescription("Delete an agent for good, with its address and all else that nobody needs; says what remains, and why"),
-    Command.withShortDescription("Delete an agent with all that may go"),
+    : Effect.fail({ message: `Nothing was done. Run the command with --yes to erase ${given.handle}. An erasure cannot be undone.` })).pipe(
+    Command.withDescription("Delete an agent for good, with its address and other data that is not needed; says what remains, and why"),
+    Command.withShortDescription("Delete an agent and erase its data"),
     example("Ada, who asked for it", "ada --yes --reason \"asked by mail\"")
   )

@@ -40,7 +40,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       /** The tables that are left of a round; `undefined` if no round is under way. */
       let left: Array<string> | undefined
       let large: Array<string> = []
-      /** The tables of the round for which the disk had too little free space. They are tried again after the others. */
+      /** The tables of the round for which the disk had too little free space. They are retried after the others. */
       let waiting: Array<string> = []
       const patience: Patience = { waitsSince: undefined }
       /** The erasure that the round began after. */

@@ -9,12 +9,12 @@ interface Fate {
   readonly what: string
   /** What happens to it, or why it stays. */
   readonly words: string
-  /** Whose rows, or columns, it is about. */
+  /** The tables whose rows or columns it concerns. */
   readonly tables: ReadonlyArray<string>
 }
 
 const KEY = "key"
-/** Where no server has done it, each notices it by itself. */
+/** For a key that no running server has ended. Each server notices the end by itself. */
 const KEY_LATER = "It is dead on every server, and the sockets are closed, within half a minute."
 
 /** What an erasure removes. */
@@ -27,18 +27,18 @@ export const removed: ReadonlyArray<Fate> = [
   },
   {
     what: "address",
-    words: "The e-mail address and codes for it, in the audit log too. A hash under this server's secret stays, so that the address has no more accounts in its life than others.",
+    words: "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds.",
     tables: ["agents", "codes", "code_addresses", "audit_log"]
   },
-  { what: "contacts", words: "Its contacts and mutes, and those of others of it, with notes.", tables: ["contacts", "mutes"] },
+  { what: "contacts", words: "Its contacts and mutes, and those that others have of it, with notes.", tables: ["contacts", "mutes"] },
   {
     what: "webhooks",
-    words: "Addresses and secrets, and what was to be posted, within minutes; for which tasks of A2A they were, within an hour or two.",
+    words: "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two.",
     tables: ["webhooks", "webhook_deliveries", "a2a_push_configs"]
   },
   {
     what: "memberships",
-    words: "It has left all groups, and invites are withdrawn; refusals of invites go within a day.",
+    words: "It has left all groups, and invites are withdrawn; refusals of invites are removed within a day.",
     tables: ["group_members", "group_invites", "group_refusals", "invite_budgets"]
   },
   { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
@@ -47,7 +47,7 @@ export const removed: ReadonlyArray<Fate> = [
     words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
     tables: ["hidden_messages", "participants", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
   },
-  { what: "notes about the work itself", words: "When all is done.", tables: ["deletions", "handovers", "recounts"] }
+  { what: "notes about the erasure itself", words: "When all other steps are done.", tables: ["deletions", "handovers", "recounts"] }
 ]
 
 /** What stays, and why. */
@@ -55,17 +55,17 @@ export const remains: ReadonlyArray<Fate> = [
   { what: "handle", words: "Nobody may ever have it again, and messages keep their sender.", tables: ["agents"] },
   {
     what: "messages and their files",
-    words: "They are the history of those they were sent to, until they are older than RETENTION_MESSAGES_DAYS.",
+    words: "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS.",
     tables: ["messages", "conversations", "participants", "attachments", "attachment_usage", "a2a_tasks"]
   },
   {
     what: "states of messages to it",
-    words: "Their senders see by them that a message was delivered or read.",
+    words: "They show senders that a message was delivered or read.",
     tables: ["envelopes", "inboxes"]
   },
   { what: "when it was in which group", words: "It is the groups' history.", tables: ["groups", "group_members"] },
   { what: "blocks and reports, by it and of it", words: "They protect others, and go on counting.", tables: ["blocks", "reports"] },
-  { what: "audit log", words: "It says what operators did, this erasure too, without the e-mail address.", tables: ["audit_log"] },
+  { what: "audit log", words: "It says what operators did, including this erasure, without the e-mail address.", tables: ["audit_log"] },
   {
     what: "backups, exports, logs, and mails in the outbox",
     words: "They are files outside of the database. After a restoration of an older backup, erase again.",
@@ -93,8 +93,8 @@ export interface Erased {
 }
 
 /**
- * Erases an agent (wire.md O.1): its deletion, and what a deletion leaves although nobody needs it. Decided, and written into the audit
- * log, in one commit; the rest is the durable work of the deletion. Also for an account that was deleted before. Repeatable.
+ * Erases an agent (wire.md O.1): deletes it, and also removes data that a deletion leaves. One commit ends the account and writes the
+ * audit row. The job of deletions does the other steps. An account that was deleted before can be erased too. May be repeated.
  */
 export class Erasure extends Context.Service<Erasure, {
   readonly erase: (given: {
@@ -117,8 +117,8 @@ export class Erasure extends Context.Service<Erasure, {
           const [row] = yield* sql<{ readonly done: boolean }>`SELECT position('@' IN email) = 0 AS done FROM agents WHERE id = ${agentId}`
           return {
             message: row?.done === true
-              ? `@${handle} is erased. What was being written meanwhile goes within two minutes.`
-              : `@${handle} has ended, and a server that runs removes the rest within two minutes.`,
+              ? `@${handle} is erased. Data written meanwhile is removed within two minutes.`
+              : `@${handle} is deleted, and a running server removes the rest within two minutes.`,
             removed: removed.map(({ what, words }) => ({ what, words: what === KEY && row?.done !== true ? KEY_LATER : words })),
             remains: [...remains.map(({ what, words }) => ({ what, why: words })), files[driver]]
           }

@@ -1,4 +1,4 @@
-/** Control and format characters of a text, as escapes: what agents wrote must not steer a terminal. */
+/** Escapes control and format characters, so that text written by agents cannot control the operator's terminal. */
 export const plain = (text: string | null): string =>
   (text ?? "").replace(/[\p{Cc}\p{Cf}]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)
 

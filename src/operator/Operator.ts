@@ -18,7 +18,7 @@ import { plain, table } from "./Lines.ts"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
 
-/** A command that cannot be carried out, with a message for the operator; nothing was changed. */
+/** A command that cannot be carried out, with a message for the operator. Nothing was changed. */
 export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{ readonly message: string }> {}
 
 const OBSTACLES: Readonly<Record<Refused, string>> = {
@@ -35,7 +35,7 @@ const DAY_MS = 86_400_000
 const spanOf = (ms: number): string =>
   ms > DAY_MS && ms % DAY_MS === 0 ? `${ms / DAY_MS} days` : ms % 3_600_000 === 0 ? `${ms / 3_600_000} hours` : `${ms / 1_000} seconds`
 
-/** Every setting in effect; of a secret only whether it is set. */
+/** Every setting in effect. Of a secret, it shows only whether it is set. */
 export const showConfig = (config: Settings): OperatorAnswer => {
   const rows = effective(config)
   return {
@@ -53,8 +53,7 @@ const isDisplayName = Schema.is(DisplayName)
 
 /**
  * The operator's commands on the database (docs/operations.md). `suspend`, `restore` and `create` write their audit row in the commit of
- * the change. `show` and the lists write theirs beforehand; `restored`, which works in
- * slices, writes it at its end.
+ * the change. `show` and the lists write their row before they read. `restored` works in slices and writes its row at its end.
  */
 export class Operator extends Context.Service<Operator, {
   readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
@@ -203,7 +202,7 @@ export class Operator extends Context.Service<Operator, {
         const rows = yield* repo.deadWebhooks(limit)
         return {
           text: table([
-            ["no", "given up", "agent", "webhook", "event", "attempts", "last failure", "url"],
+            ["no", "died", "agent", "webhook", "event", "attempts", "last failure", "url"],
             ...rows.map((row) => [
               String(row.no),
               iso(row.dead_at),
@@ -243,7 +242,7 @@ export class Operator extends Context.Service<Operator, {
 
       const consoleLink = Effect.fnUntraced(function*(operator: string) {
         const { access: { expiresAt }, token } = yield* access.link(operator)
-        // In the fragment, which browsers send to nobody.
+        // The token is in the fragment, which browsers send to no server.
         const url = `${publicUrl(config)}/console#${token}`
         return {
           text: `${url}\nOpen it within 5 minutes; it works once, and signs you in for 12 hours.`,
@@ -254,7 +253,7 @@ export class Operator extends Context.Service<Operator, {
       const consoleToken = Effect.fnUntraced(function*(operator: string, name: string, days: number) {
         const { access: { expiresAt, id }, token } = yield* access.program(operator, name, days)
         return {
-          text: `${token}\nSend it as "Authorization: Bearer …" to ${publicUrl(config)}/console/api until ${iso(expiresAt)}; it is shown once. ${id} ends it.`,
+          text: `${token}\nSend it as "Authorization: Bearer …" to ${publicUrl(config)}/console/api until ${iso(expiresAt)}; it is shown once. Its id is ${id}.`,
           data: { id, token, expires_at: iso(expiresAt) }
         }
       })
@@ -303,7 +302,7 @@ export class Operator extends Context.Service<Operator, {
       const backup = Effect.fnUntraced(function*(target: string, operator: string) {
         if (database.backup === undefined) {
           return yield* refuse(
-            "The database is PostgreSQL: back it up with pg_dump while the servers run, and after it the file store with the store's own means (docs/operations.md)."
+            "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
           )
         }
         yield* look(operator, "backup", null)
@@ -313,10 +312,10 @@ export class Operator extends Context.Service<Operator, {
           "BackupRefused",
           ({ message }) => refuse(message)
         )
-        const elsewhere = made.files ? "" : " The files are in another store: copy them now, with the store's own means."
+        const elsewhere = made.files ? "" : " The files are in another store: copy them now, with its own tools."
         return {
           text: `${made.file} has the database${made.files ? " and the files" : ""}, ${made.bytes.toLocaleString("en")} bytes. ` +
-            `The server did nothing else for ${made.longest_stop_ms} ms at most.${elsewhere}\nIt contains everything: keep it as such.`,
+            `The backup held up the server for at most ${made.longest_stop_ms} ms at a time.${elsewhere}\nIt contains everything: protect it accordingly.`,
           data: { ...made }
         }
       })
@@ -347,7 +346,7 @@ export class Operator extends Context.Service<Operator, {
         const page = yield* pages.page(command.agent, command.file, command.after)
         return page === undefined
           ? yield* refuse(`An export has no such page of ${plain(command.file)}.`)
-          // Rows of the database, which JSON can say.
+          // The rows contain only values that JSON can represent.
           : { text: command.file, data: page as unknown as Schema.Json }
       })
 

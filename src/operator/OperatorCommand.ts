@@ -22,7 +22,7 @@ export const OperatorCommand = Schema.Union([
   }),
   Schema.TaggedStruct("Reports", {
     limit: Limit,
-    /** Null: all. */
+    /** Null for all states. */
     state: Schema.NullOr(Schema.Literals(["open", "upheld", "dismissed"])),
     operator: Who
   }),
@@ -30,9 +30,9 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Audit", {
     limit: Limit,
     handle: Schema.NullOr(Handle),
-    /** Only what this operator did; null: everybody. */
+    /** Only actions of this operator; null for all operators. */
     by: Schema.NullOr(Who),
-    /** With those who only looked. */
+    /** Whether to include actions that only read. */
     looks: Schema.Boolean,
     operator: Who
   }),
@@ -43,12 +43,12 @@ export const OperatorCommand = Schema.Union([
     days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 })),
     operator: Who
   }),
-  /** Asks for what one call of the operators' API needs: where the server of this environment and the nodes listen, and a token of a minute. */
+  /** Returns what one call of the operators' API needs: the URLs of the local server and of the nodes, and a token for a minute. */
   Schema.TaggedStruct("Errand", { operator: Who }),
   Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
   Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),
   Schema.TaggedStruct("Erase", { handle: Handle, operator: Who, reason: Reason }),
-  /** Begins an export of everything that is held about an agent; the next two read it. */
+  /** Begins an export of everything that is held about an agent. The next two commands read it. */
   Schema.TaggedStruct("Export", { handle: Handle, operator: Who }),
   Schema.TaggedStruct("ExportPage", {
     agent: Id,
@@ -56,12 +56,12 @@ export const OperatorCommand = Schema.Union([
     after: Schema.NullOr(Schema.Array(Schema.Union([Schema.String, Schema.Finite])))
   }),
   Schema.TaggedStruct("ExportPart", { agent: Id, file: Id, from: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)) }),
-  /** Writes a backup of a server's own database and files; the path is absolute. */
+  /** Writes a backup of a server's own database and files. `target` is an absolute path. */
   Schema.TaggedStruct("Backup", { target: Schema.String.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)), operator: Who }),
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type
 
-/** The same answer twice: for a person, and for a program. */
+/** An answer in two forms: text for a person, and data for a program. */
 export const OperatorAnswer = Schema.Struct({ text: Schema.String, data: Schema.Json })
 export type OperatorAnswer = typeof OperatorAnswer.Type

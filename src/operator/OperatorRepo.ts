@@ -41,12 +41,12 @@ export interface AuditRow {
   readonly at: number
   readonly operator: string | null
   readonly action: string
-  /** Null: it concerns no single agent. */
+  /** Null if the entry concerns no single agent. */
   readonly handle: string | null
   readonly reason: string | null
 }
 
-/** More seqs and inbox numbers than can have been given out between a backup and its restoration. */
+/** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
 const NUMBERS_AHEAD = 1_000_000_000
 
@@ -58,21 +58,21 @@ const AT_ONCE = 2_000
  * because it runs seldom.
  */
 export class OperatorRepo extends Context.Service<OperatorRepo, {
-  /** By normalised handle; deleted accounts are included. */
+  /** The account with a normalised handle, also if it is deleted. */
   readonly dossier: (handle: string) => Effect.Effect<Dossier | undefined, SqlError.SqlError>
   /** Newest first. */
   readonly reports: (limit: number, state: ReportRow["state"] | null) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
   readonly deadWebhooks: (limit: number) => Effect.Effect<ReadonlyArray<DeadRow>, SqlError.SqlError>
-  /** Newest first, of one agent or of all, by one operator or by all; `looks`: with the entries of operators who only looked. */
+  /** Newest first, of one agent or of all, by one operator or by all. `looks` includes actions that only read. */
   readonly audit: (limit: number, agentId: string | null, by: string | null, looks: boolean) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
-  /** Writes an audit row; the caller puts the row of a change into the change's transaction. */
+  /** Writes an audit row. For a change, the caller calls this in the transaction of the change. */
   readonly note: (
     entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string | null }
   ) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Moves on all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries): past every number
-   * that was given out since the backup that this database was restored from. Can be repeated. Owners that have a
-   * conversation in memory read it again.
+   * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
+   * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
+   * memory read it again.
    */
   readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, SqlError.SqlError>
 }>()("parley/operator/OperatorRepo") {

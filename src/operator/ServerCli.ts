@@ -5,7 +5,7 @@ import type { Errand } from "./AdminDesk.ts"
 import { lines } from "./Lines.ts"
 
 const server = Flag.String("server").pipe(
-  Flag.withDescription("Address of a server that runs, as http://host:port; by default the one of this environment (HOST, PORT), or any node of its database"),
+  Flag.withDescription("Address of a running server, as http://host:port; by default the one of this environment (HOST, PORT), or any node of its database"),
   Flag.optional
 )
 const address = Argument.String("node").pipe(Argument.withDescription("RUNNER_HOST:RUNNER_PORT, as `nodes list` shows it"))
@@ -15,7 +15,7 @@ interface Given {
   readonly server: Option.Option<string>
 }
 
-/** Asks a running server by the operators' API, and prints the answer. */
+/** Calls the operators' API of a running server, and prints the answer. */
 const ask = (given: Given, asked: Pick<Errand, "method" | "path" | "body">) =>
   Effect.flatMap(Desk, (desk) => desk.ask({ ...asked, operator: whoAmI(), server: Option.getOrNull(given.server) })).pipe(
     Effect.flatMap((answer) => Console.log(given.json ? JSON.stringify(answer, null, 2) : lines(answer)))
@@ -36,7 +36,7 @@ const withQuery = (path: string, fields: Readonly<Record<string, Option.Option<s
   return query === "" ? path : `${path}?${query}`
 }
 
-/** What a server that runs is asked about an agent, beside the commands on the database. */
+/** The commands about an agent that need a running server. */
 export const agentCommands = [
   Command.make("find", {
     prefix: Argument.String("prefix").pipe(Argument.withDescription("How the handle, or with @ inside the e-mail address, begins")),
@@ -51,26 +51,26 @@ export const agentCommands = [
       example("All whose handle begins with sc", "sc")
     ),
   Command.make("waiting", { server, json }, (given) => ask(given, { method: "GET", path: "/console/api/agents?order=waiting" })).pipe(
-    Command.withDescription("List the agents for whom most waits, and since when: those that are slow, stuck or away"),
+    Command.withDescription("List the agents for which the most messages wait, and since when: agents that are slow, stuck or offline"),
     example("Who is slow")
   ),
   Command.make("look", { handle, server, json }, (given) => ask(given, { method: "GET", path: path`/agents/${given.handle}` })).pipe(
-    Command.withDescription("Show how an agent stands on the servers that run: inbox, sockets, rates, webhooks"),
-    example("How things are with ada", "ada")
+    Command.withDescription("Show an agent's state on the running servers: inbox, sockets, rates, webhooks"),
+    example("The state of ada", "ada")
   ),
   Command.make("why", { handle, server, json }, (given) => ask(given, { method: "GET", path: path`/agents/${given.handle}/why` })).pipe(
-    Command.withDescription("Say why an agent gets nothing: the chain from its inbox to its sockets, and the link that stops"),
+    Command.withDescription("Show why an agent gets no messages: the chain from its inbox to its sockets, and the link that stops"),
     example("Why ada gets nothing", "ada")
   ),
   Command.make("disconnect", { handle, reason, server, json }, (given) =>
     ask(given, { method: "POST", path: path`/agents/${given.handle}/disconnect`, body: because(given.reason) })).pipe(
-    Command.withDescription("Close an agent's sockets on all nodes; its clients may come again at once"),
+    Command.withDescription("Close an agent's sockets on all nodes; its clients may connect again at once"),
     example("Close ada's sockets", "ada")
   )
 ] as const
 
 export const nodes = Command.make("nodes").pipe(
-  Command.withDescription("Look at the nodes of a cluster, drain one, change what it logs"),
+  Command.withDescription("Show the nodes of a cluster, drain one, change what it logs"),
   example("All nodes, and what they depend on", "list"),
   Command.withSubcommands([
     Command.make("list", { server, json }, (given) => ask(given, { method: "GET", path: "/console/api/overview" })).pipe(
@@ -88,7 +88,7 @@ export const nodes = Command.make("nodes").pipe(
     Command.make("undrain", { address, server, json }, (given) =>
       ask(given, { method: "POST", path: path`/nodes/${given.address}/undrain` })).pipe(
       Command.withDescription("Let a drained node serve again"),
-      example("After it", "10.0.0.5:14431")
+      example("After the work", "10.0.0.5:14431")
     ),
     Command.make("log-level", {
       address,
@@ -102,11 +102,11 @@ export const nodes = Command.make("nodes").pipe(
   ])
 )
 
-const agent = Flag.String("agent").pipe(Flag.withDescription("Only for this handle; without it for all"), Flag.optional)
+const agent = Flag.String("agent").pipe(Flag.withDescription("Only for this handle; without it for all agents"), Flag.optional)
 const limitName = Argument.String("limit").pipe(Argument.withDescription("Its setting, as LIMITS_SENDS_PER_SECOND"))
 
 export const limits = Command.make("limits").pipe(
-  Command.withDescription("Look at limits, and change them while the servers run"),
+  Command.withDescription("Show limits, and change them while the servers run"),
   example("All limits", "list"),
   Command.withSubcommands([
     Command.make("list", { agent, server, json }, (given) =>
@@ -141,7 +141,7 @@ export const limits = Command.make("limits").pipe(
         method: "DELETE",
         path: Option.match(given.agent, { onNone: () => path`/limits/${given.name}`, onSome: (one) => path`/limits/${given.name}?agent=${one}` })
       })).pipe(
-        Command.withDescription("Take a change back: the configuration holds again"),
+        Command.withDescription("Undo a change: the limit of the configuration applies again"),
         example("As before", "LIMITS_SENDS_PER_SECOND --agent ada")
       )
   ])
@@ -150,7 +150,7 @@ export const limits = Command.make("limits").pipe(
 const cursor = Flag.String("cursor").pipe(Flag.withDescription("Continues a list: `next_cursor` of the answer before"), Flag.optional)
 
 export const groups = Command.make("groups").pipe(
-  Command.withDescription("Look at groups and their members, never at what they write"),
+  Command.withDescription("Show groups and their members, never their messages"),
   example("All that ada is in", "find --member ada"),
   Command.withSubcommands([
     Command.make("find", {
@@ -172,23 +172,23 @@ export const groups = Command.make("groups").pipe(
 )
 
 const report = Argument.String("id").pipe(Argument.withDescription("Of the report, as `reports list` shows it"))
-const note = Flag.String("note").pipe(Flag.withDescription("Why, for those who look at the report later"), Flag.optional)
+const note = Flag.String("note").pipe(Flag.withDescription("Why, for later readers of the report"), Flag.optional)
 
-/** What is decided about reports. */
+/** The commands that decide reports. */
 export const reportCommands = [
   Command.make("uphold", { id: report, note, server, json }, ({ note, ...asked }) =>
     ask(asked, { method: "POST", path: path`/reports/${asked.id}/uphold`, body: fieldsOf({ note }) })).pipe(
-      Command.withDescription("Take a report out of the queue; it goes on counting"),
+      Command.withDescription("Take a report out of the queue; it still counts"),
       example("A report that is right", "rpt_0f1e2d3c4b5a6978 --note seen")
     ),
   Command.make("dismiss", { id: report, note, server, json }, ({ note, ...asked }) =>
     ask(asked, { method: "POST", path: path`/reports/${asked.id}/dismiss`, body: fieldsOf({ note }) })).pipe(
-      Command.withDescription("Take a report out of the queue, and back out of what counts; a suspension stays until `agents restore`"),
+      Command.withDescription("Take a report out of the queue, and stop counting it; a suspension stays until `agents restore`"),
       example("A report that is wrong", "rpt_0f1e2d3c4b5a6978 --note \"a quarrel\"")
     )
 ] as const
 
-/** What is done about webhook deliveries that were given up. */
+/** The commands for dead webhook deliveries. */
 export const webhookCommands = [
   Command.make("retry", { no: Argument.Int("no").pipe(Argument.withDescription("Of the delivery, as `webhooks dead` shows it")), server, json }, (given) =>
     ask(given, { method: "POST", path: path`/webhooks/dead/${String(given.no)}/retry` })).pipe(
@@ -201,7 +201,7 @@ export const webhookCommands = [
     server,
     json
   }, ({ agent, webhook, ...asked }) => ask(asked, { method: "POST", path: "/console/api/webhooks/retry", body: fieldsOf({ agent, webhook }) })).pipe(
-    Command.withDescription("Post all dead deliveries again: of one webhook, of one agent, or of everybody"),
-    example("After ada's host was away", "--agent ada")
+    Command.withDescription("Post all dead deliveries again: of one webhook, of one agent, or of all agents"),
+    example("After an outage of ada's host", "--agent ada")
   )
 ] as const

@@ -8,9 +8,9 @@ import { fileURLToPath } from "node:url"
 /** All files that the pages load. `version` is a hash of all of them and part of their paths, so a path's bytes never change. */
 export interface Assets {
   readonly version: string
-  /** By their path under `/assets/<version>/`. */
+  /** The files, by their path under `/assets/<version>/`. */
   readonly files: ReadonlyMap<string, StaticBody>
-  /** Which of them a module of a package is: the import map. */
+  /** The import map: the path of the file for each imported package. */
   readonly packages: Readonly<Record<string, string>>
 }
 
@@ -23,7 +23,7 @@ const types: Readonly<Record<string, string>> = {
 
 const here = import.meta.dirname
 
-/** Files of packages, by what they are imported as. The second is a path from the package's folder, where its main file will not do. */
+/** The imported packages, by their import names. `path` is relative to the package's folder and replaces the package's main file. */
 const modules: ReadonlyArray<readonly [name: string, path?: string]> = [
   ["preact"],
   ["preact/hooks"],
@@ -39,7 +39,7 @@ const fileOf = ([name, path]: (typeof modules)[number]): string =>
     ? fileURLToPath(import.meta.resolve(name))
     : join(dirname(createRequire(import.meta.url).resolve(`${name.split("/")[0]}/package.json`)), path)
 
-/** Own files: the style sheet, and the JavaScript in the folders of this room. */
+/** The paths of this room's own files: the style sheet, the icon and the JavaScript in its folders. */
 const own = (): ReadonlyArray<string> =>
   ["app", "client", "console", "shared"].flatMap((folder) =>
     readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`))
@@ -48,7 +48,7 @@ const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMapping
 
 const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> => staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
 
-/** Reads and compresses all files, some 100 kB: at the first request for a page, and never again. */
+/** Reads and compresses all files, some 100 kB. This runs once, at the first request for a page. */
 export const loadAssets = async (): Promise<Assets> => {
   const packages: Record<string, string> = {}
   const files = new Map<string, StaticBody>()

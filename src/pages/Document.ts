@@ -11,8 +11,8 @@ const escaped = (text: string): string =>
   text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
 
 /**
- * The policy of a page: it runs own modules and the one import map, never a text as code (`trusted-types 'none'`), reaches this
- * server and `stores` and nobody else, and is in nobody's frame.
+ * The Content-Security-Policy of a page. The page may run only this server's modules and its import map, and no text as code
+ * (`trusted-types 'none'`). It may connect only to this server and to `stores`. No page may show it in a frame.
  */
 const policyOf = (importMap: string | undefined, stores: ReadonlyArray<string>): string =>
   [
@@ -33,12 +33,12 @@ const policyOf = (importMap: string | undefined, stores: ReadonlyArray<string>):
 
 interface Contents {
   readonly title: string
-  /** The module that runs; without one the page needs no script but the theme's. */
+  /** The module that the page runs. Without it, the page runs only the script of the theme. */
   readonly entry?: string
   readonly styles?: ReadonlyArray<string>
-  /** HTML. */
+  /** The HTML of the page's body. */
   readonly body: string
-  /** Origins beside the server's own that the page's scripts may reach. */
+  /** Origins that the page's scripts may reach, besides the server's own. */
   readonly stores?: ReadonlyArray<string>
 }
 

@@ -14,7 +14,7 @@ const guarded = {
   "cross-origin-resource-policy": "same-origin"
 }
 
-/** A page as it is sent. */
+/** A page, ready to be sent. */
 interface Made {
   readonly body: StaticBody
   readonly policy: string
@@ -33,11 +33,11 @@ const sendDocument = (request: HttpServerRequest.HttpServerRequest, { body, poli
     "cache-control": "no-cache"
   }, "Accept")
 
-/** `current`: the path names this very version, so that what it leads to never changes. */
+/** Sends a file. If `current` is true, the path names the current version of the files, so clients may cache the answer for good. */
 const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBody, current: boolean) =>
   sendStatic(request, asset, { ...guarded, "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store" })
 
-/** Whether a request prefers a page to JSON: it names `text/html`, and JSON no earlier and with no more weight. */
+/** Whether a request prefers a page to JSON: `text/html` has the higher weight, or the same weight and comes first. */
 export const wantsPage = (accept: string | undefined): boolean => {
   const weights = new Map((accept ?? "").toLowerCase().split(",").map((part): [string, number] => {
     const [type = "", ...parameters] = part.split(";").map((text) => text.trim())
@@ -51,12 +51,12 @@ export const wantsPage = (accept: string | undefined): boolean => {
 
 type Send = (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<HttpServerResponse.HttpServerResponse>
 
-/** The pages of this server (wire.md O). They are made at their first request. */
+/** The pages of this server (wire.md O). Each page is made at its first request. */
 export class Pages extends Context.Service<Pages, {
   readonly welcome: Send
   readonly app: Send
   readonly console: Send
-  /** The file at this path; undefined if there is none. */
+  /** Answers with the file at this path; undefined if there is none. */
   readonly asset: (
     request: HttpServerRequest.HttpServerRequest,
     version: string,
@@ -68,7 +68,7 @@ export class Pages extends Context.Service<Pages, {
     Effect.gen(function*() {
       const blobs = yield* Blobs
       const assets = yield* Effect.cached(Effect.promise(loadAssets))
-      /** Where files are uploaded to and downloaded from; known only once the server listens. */
+      /** The origin that clients upload files to and download them from. It is known only once the server listens. */
       const store = blobs.uploadUrl({ id: "att_example", size: 1, sha256: "0".repeat(64) }).pipe(
         Effect.map((url) => [new URL(url).origin]),
         Effect.orElseSucceed((): ReadonlyArray<string> => [])

@@ -15,7 +15,7 @@ export const PagesHttp = HttpRouter.use((router) =>
         const request = yield* HttpServerRequest.HttpServerRequest
         yield* budgets.ofAddress(request)
         const path = request.url.replace(/[?#].*$/s, "")
-        // What the page loads is named relative to its own path.
+        // The page names its files by paths relative to its own path, which must not end in a slash.
         return path.endsWith("/")
           ? HttpServerResponse.empty({ status: 308, headers: { location: `../${name}` } })
           : yield* pages[name](request)

@@ -80,7 +80,7 @@ const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
 const share: Setting<number>["parse"] = (text) =>
   /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1 ? Result.succeed(Number(text)) : Result.fail("expected a number from 0 to 1")
 
-/** Headers as OpenTelemetry writes them: `name=value`, values percent-encoded, commas between. */
+/** Headers as OpenTelemetry writes them: `name=value` with commas between them, values percent-encoded. */
 const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   const isPair = (pair: string): boolean => {
     try {
@@ -91,7 +91,7 @@ const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   }
   return text.split(",").every((pair) => isPair(pair.trim()))
     ? Result.succeed(Redacted.make(text))
-    : Result.fail("expected name=value with commas between, values percent-encoded")
+    : Result.fail("expected name=value with commas between them, values percent-encoded")
 }
 
 /** One secret, or during a rotation two: the new one, then the old one. */
@@ -104,7 +104,7 @@ const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
 
 /**
  * Every environment variable that Parley reads, in the order of `--help`; `npm run docs` generates
- * docs/configuration.md from them. A rate is a number of accepted requests in a sliding window.
+ * docs/configuration.md from this list. A rate is a number of accepted requests in a sliding window.
  */
 export const settings = {
   PORT: make(wholeNumber(0, 65535), 3000, "TCP port of the HTTP API and the WebSocket; 0 takes any free port"),
@@ -122,16 +122,16 @@ export const settings = {
   S3_ACCESS_KEY_ID: maybe(anyText, "access key id with which the server signs its requests to the S3 store", "the machine's AWS credentials"),
   S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "secret access key with which the server signs its requests to the S3 store", "the machine's AWS credentials", true),
   S3_FORCE_PATH_STYLE: make(oneOf("on", "off"), "off", "on puts the S3 bucket's name into the URL's path instead of its host name"),
-  VACUUM_TABLE_MB: int(256, "megabytes that one vacuum of PGlite may read, while the server does nothing else (up to 4 ms per megabyte); larger tables are left out, and the log names them", 1, 1_000_000),
-  DATABASE_LANES: int(1, "batches of sends that may be committed to PostgreSQL at once; more pay where the database has cores to spare", 1, 16),
+  VACUUM_TABLE_MB: int(256, "megabytes that one vacuum of PGlite may read; the server does nothing else meanwhile (up to 4 ms per megabyte), so it skips larger tables and names them in the log", 1, 1_000_000),
+  DATABASE_LANES: int(1, "batches of sends that may be committed to PostgreSQL at once; more than one helps only if the database has idle cores", 1, 16),
   SMTP_URL: maybe(secretUrl("smtp:", "smtps:"), "URL of the mail server that sends one-time codes", "none: mail goes to MAIL_OUTBOX", true),
   MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender address of the mail with one-time codes"),
   MAIL_OUTBOX: maybe(anyText, "folder that gets each mail as an .eml file when SMTP_URL is not set", "DATA_DIR/outbox"),
-  TRUST_PROXY: int(0, "number of proxies in front of the server whose X-Forwarded-For is believed; 0 uses the connection's own address", 0, 16),
-  TRUST_PROXY_ADDRESSES: maybe(networks, "IP addresses and networks of the proxies in front of the server, which HTTP_CONNECTIONS_PER_PEER does not bound", "loopback; while TRUST_PROXY is above 0, every address"),
+  TRUST_PROXY: int(0, "number of proxies in front of the server whose X-Forwarded-For is trusted; 0 uses the address of the connection", 0, 16),
+  TRUST_PROXY_ADDRESSES: maybe(networks, "IP addresses and networks of the proxies in front of the server; HTTP_CONNECTIONS_PER_PEER does not apply to them", "loopback; while TRUST_PROXY is above 0, every address"),
   ECHO_OWN: make(oneOf("on", "off"), "on", "on sends an agent's own messages to its own sockets as well"),
   ALLOWED_ORIGINS: make(anyText, "*", "web origins whose pages may call the API from a browser: * for all, or a list with commas"),
-  WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "addresses besides public ones that webhooks may reach: none, loopback, or all private ones"),
+  WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "addresses that webhooks may reach besides public ones: none, loopback, or all private addresses"),
   WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds in which a webhook's host must have answered a delivery", 1, 60),
   WEBHOOK_RETRY_SECONDS: make<ReadonlyArray<number>>(seconds, [10, 30, 60, 300, 900, 3_600, 21_600, 86_400], "seconds from each failed attempt of a webhook delivery to the next, as a list with commas; after the last one the delivery is dead"),
   WEBHOOK_CIRCUIT_IN_A_ROW: int(5, "failed attempts in a row at which deliveries to a webhook pause", 1, 100_000),
@@ -146,38 +146,38 @@ export const settings = {
   RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "hours for which webhook deliveries that arrived are kept", 1, 876_000),
   RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "hours for which webhook deliveries that never arrived are kept and listed", 1, 876_000),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log lines to write: debug, info, warn or error"),
-  PROBE_ADDRESSES: make<ReadonlyArray<string>>(networks, ["127.0.0.0/8", "::1"], "IP addresses and networks whose requests for `/`, health, readiness and metrics are not counted, as a list with commas, or none", { shown: "127.0.0.0/8,::1" }),
-  METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token that a scrape of /internal/metrics must carry", "none: open to everybody", true),
+  PROBE_ADDRESSES: make<ReadonlyArray<string>>(networks, ["127.0.0.0/8", "::1"], "IP addresses and networks whose requests for `/`, health, readiness and metrics do not count towards a rate limit, as a list with commas, or none", { shown: "127.0.0.0/8,::1" }),
+  METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token that a scrape of /internal/metrics must carry", "none: anybody may read it", true),
   OTEL_EXPORTER_OTLP_ENDPOINT: maybe(url("http:", "https:"), "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added", "none: no traces"),
-  OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector, as name=value with commas between", "none", true),
+  OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector, as name=value with commas between them", "none", true),
   OTEL_SERVICE_NAME: make(anyText, "parley", "name under which the collector shows this service"),
   OTEL_TRACES_SAMPLER: make(
     oneOf("parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio", "always_on", "always_off", "traceidratio"),
     "parentbased_always_on",
-    "which requests are traced; parentbased_ follows a caller's traceparent, so that callers decide for themselves"
+    "which requests are traced; with parentbased_, a caller that sends traceparent decides for its own request"
   ),
   OTEL_TRACES_SAMPLER_ARG: make(share, 1, "share of requests that traceidratio traces, from 0 to 1"),
   ROLE: make(oneOf("runner", "gateway"), "runner", "what a cluster node does: a runner owns shards and serves clients, a gateway serves clients only"),
-  RUNNER_HOST: make(anyText, "127.0.0.1", "address at which the other nodes of the cluster reach this node, and the only one it listens on for them"),
+  RUNNER_HOST: make(anyText, "127.0.0.1", "address at which the other nodes of the cluster reach this node; the node listens for them on this address only"),
   RUNNER_PORT: make(wholeNumber(1, 65535), 14431, "TCP port at which the other nodes of the cluster reach this node"),
-  RUNNER_SECRET: maybe(secrets, "secret with which the nodes of a cluster authenticate each other and encrypt what they say; while it is being changed two, as new,old", "none: whoever reaches RUNNER_PORT is a node", true),
-  RUNNER_CONNECTIONS: maybe(wholeNumber(1, 1_000_000), "connections that the other nodes of the cluster may have open to RUNNER_PORT at once; half of them from one address", "a sixteenth of ulimit -n, 32 or more"),
+  RUNNER_SECRET: maybe(secrets, "secret with which the nodes of a cluster authenticate each other and encrypt their connections; during a change two secrets, as new,old", "none: any program that reaches RUNNER_PORT can act as a node", true),
+  RUNNER_CONNECTIONS: maybe(wholeNumber(1, 1_000_000), "connections that the other nodes of the cluster may have open to RUNNER_PORT at once; at most half of them from one address", "a sixteenth of ulimit -n, 32 or more"),
   SHARED_DIR: maybe(anyText, "folder that all nodes of a cluster share for attachments and avatars, in place of an S3 bucket"),
-  DRAIN_SECONDS: maybe(wholeNumber(0, 5), "seconds for which a server that is asked to stop still serves while /v1/ready already says no", "2 for a node, else 0"),
+  DRAIN_SECONDS: maybe(wholeNumber(0, 5), "seconds for which a server that was asked to stop still serves requests while /v1/ready already answers 503", "2 for a node, else 0"),
   LIMITS_SENDS_PER_SECOND: int(60, "messages that an agent may send per second, direct and group together", 1),
   LIMITS_GROUP_SENDS_PER_SECOND: int(0, "messages that all members of a group together may send to it per second; 0 is no limit"),
   LIMITS_WARNING_PERCENT: int(80, "percent of its sends per second at which an agent is warned on its sockets", 1, 100),
-  LIMITS_WARNING_SECONDS: int(10, "seconds in which an agent is warned of its send rate once at most", 1),
+  LIMITS_WARNING_SECONDS: int(10, "least seconds between two warnings of an agent about its send rate", 1),
   LIMITS_COLD_CONVERSATIONS: int(100, "unanswered conversations that an agent may have begun within LIMITS_COLD_WINDOW_SECONDS", 1),
   LIMITS_COLD_WINDOW_SECONDS: int(86_400, "seconds for which an unanswered conversation counts towards LIMITS_COLD_CONVERSATIONS", 1),
-  LIMITS_COLD_RETRY_SECONDS: int(3_600, "longest wait in seconds for which a COLD_CAP_EXCEEDED refusal carries Retry-After"),
-  LIMITS_RESTRICT_BLOCKS: int(15, "blocks by agents it wrote to first that restrict an agent, within LIMITS_RESTRICT_WINDOW_SECONDS", 1, 100_000),
+  LIMITS_COLD_RETRY_SECONDS: int(3_600, "longest wait in seconds that a COLD_CAP_EXCEEDED refusal gives as Retry-After; for a longer wait the refusal has no Retry-After"),
+  LIMITS_RESTRICT_BLOCKS: int(15, "blocks within LIMITS_RESTRICT_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is restricted", 1, 100_000),
   LIMITS_RESTRICT_WINDOW_SECONDS: int(86_400, "seconds for which a block counts towards LIMITS_RESTRICT_BLOCKS", 1),
-  LIMITS_SUSPEND_BLOCKS: int(50, "blocks by agents it wrote to first that suspend an agent, within LIMITS_SUSPEND_WINDOW_SECONDS", 1, 100_000),
-  LIMITS_SUSPEND_REPORTS: int(10, "reports by agents it wrote to first that suspend an agent, within LIMITS_SUSPEND_WINDOW_SECONDS", 1, 100_000),
+  LIMITS_SUSPEND_BLOCKS: int(50, "blocks within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended", 1, 100_000),
+  LIMITS_SUSPEND_REPORTS: int(10, "reports within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended", 1, 100_000),
   LIMITS_SUSPEND_WINDOW_SECONDS: int(604_800, "seconds for which a block or a report counts towards an agent's suspension", 1),
-  LIMITS_BACKLOG_SOFT: int(5_000, "undelivered messages of a recipient from which on its senders are warned", 1),
-  LIMITS_BACKLOG_HARD: int(10_000, "undelivered messages of a recipient from which on direct sends to it are refused", 1),
+  LIMITS_BACKLOG_SOFT: int(5_000, "undelivered messages of a recipient at which its senders are warned", 1),
+  LIMITS_BACKLOG_HARD: int(10_000, "undelivered messages of a recipient at which direct sends to it are refused", 1),
   LIMITS_REGISTER_PER_HOUR: int(5, "registrations that an IP address may begin per hour", 1),
   LIMITS_REGISTER_VERIFY_PER_10_MINUTES: int(10, "registration codes that an IP address may try per 10 minutes", 1),
   LIMITS_RECOVER_PER_HOUR: int(3, "account recoveries that an IP address may begin per hour", 1),
@@ -199,14 +199,14 @@ export const settings = {
   LIMITS_PUSH_CONFIGS_PER_AGENT: int(200, "push notification configurations of A2A that an agent may have at once; a configuration of an ended task counts until none of its posts waits", 1, 10_000),
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites that an agent may send in 24 hours", 1),
-  LIMITS_GROUP_REFUSAL_SECONDS: int(86_400, "seconds for which a group cannot invite an agent again that has refused it", 1),
+  LIMITS_GROUP_REFUSAL_SECONDS: int(86_400, "seconds for which a group cannot invite an agent again that has refused an invite", 1),
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars that an agent may set or remove per minute", 1),
-  LIMITS_BODY_BYTES: int(1_048_576, "bytes that a request's body may have, uploads of files and pictures apart", 1_024, 16_777_216),
+  LIMITS_BODY_BYTES: int(1_048_576, "bytes that a request's body may have, except uploads of files and pictures", 1_024, 16_777_216),
   LIMITS_MESSAGE_BYTES: int(32_768, "bytes that a message's content and metadata may have as JSON", 1, 262_144),
   LIMITS_ATTACHMENT_BYTES: int(26_214_400, "bytes that an attachment may have", 1, 26_214_400),
   LIMITS_AVATAR_BYTES: int(5_242_880, "bytes that a picture uploaded as an avatar may have", 1, 5_242_880),
   LIMITS_AVATAR_PIXELS: int(24_000_000, "pixels, width times height, that a picture uploaded as an avatar may have", 1, 268_402_689),
-  LIMITS_AVATAR_SIDE: int(128, "pixels that each side of a picture uploaded as an avatar must have at least", 1, 512),
+  LIMITS_AVATAR_SIDE: int(128, "least pixels of each side of a picture uploaded as an avatar", 1, 512),
   LIMITS_STORAGE_PER_AGENT: int(1_073_741_824, "bytes of attachments that an agent may have uploaded and reserved in all", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of every kind that an agent may make per minute", 1),
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without an API key that an IP address may make per minute", 1),
@@ -216,11 +216,11 @@ export const settings = {
   LIMITS_OTP_ATTEMPTS_PER_CODE: int(20, "wrong attempts, over all its pending ids, after which a one-time code is void", 1),
   LIMITS_OTP_COOLDOWN_SECONDS: int(60, "seconds between two one-time codes to the same e-mail address for the same purpose"),
   LIMITS_OTP_PER_HOUR: int(20, "one-time codes to the same e-mail address for the same purpose per hour", 1),
-  LIMITS_OTP_ANSWER_MS: int(50, "milliseconds from a request for a registration or recovery to its answer, or a multiple of them, so that the time does not reveal whether the e-mail address has an account; 0 answers at once", 0, 10_000),
+  LIMITS_OTP_ANSWER_MS: int(50, "milliseconds to a multiple of which the time until a registration or recovery is answered is rounded up, so that it does not reveal whether the e-mail address has an account; 0 answers at once", 0, 10_000),
   LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had, deleted ones included", 1),
   LIMITS_SOCKETS_PER_AGENT: int(20, "WebSockets that an agent may hold at once, on all nodes together", 1),
-  LIMITS_FRAMES_PER_SECOND: int(100, "frames that a client may send on one WebSocket per second, acknowledgements apart", 1),
-  LIMITS_REFUSALS_PER_SECOND: int(200, "frames of a WebSocket answered with an error per second at which it is read more slowly; one that goes on is closed", 1),
+  LIMITS_FRAMES_PER_SECOND: int(100, "frames that a client may send on one WebSocket per second, not counting acknowledgements", 1),
+  LIMITS_REFUSALS_PER_SECOND: int(200, "frames per second answered with an error at which the server reads a WebSocket more slowly; it closes a WebSocket that goes on", 1),
   SOCKETS_HELLO_SECONDS: int(5, "seconds in which a new WebSocket must authenticate", 1, 60),
   SOCKETS_FRAME_BYTES: int(65_536, "bytes that a frame sent by a client on a WebSocket may have", 1_024, 16_777_216),
   SOCKETS_BACKLOG_BYTES: int(1_048_576, "unsent bytes on a WebSocket at which the sending of its backlog pauses", 1_024),
@@ -234,7 +234,7 @@ export const settings = {
   HTTP_FIRST_BYTE_SECONDS: int(10, "seconds in which a client must send the first byte on a new connection", 1, 3_600),
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the headers of an HTTP request must have arrived", 1, 3_600),
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
-  HTTP_STALLED_SECONDS: int(60, "seconds for which a client may read nothing of an HTTP answer before it is cut off", 1, 3_600),
+  HTTP_STALLED_SECONDS: int(60, "seconds for which a client may read nothing of an HTTP answer before its connection is closed", 1, 3_600),
   HTTP_LARGE_READS: int(4, "large answers, such as lists of messages, that an agent may have under way at once on a server, each until the client has read it", 1, 10_000),
   HTTP_FILES: int(128, "files that all clients together may upload and download at once, on a server whose file store is a folder; more requests wait", 1, 100_000),
   HTTP_FILES_PER_ADDRESS: int(16, "files that one IP address may upload and download at once", 1, 10_000),
@@ -244,7 +244,7 @@ export const settings = {
   HELD_CONNECTION_BYTES: int(33_554_432, "bytes that one connection may make a server hold in memory, unsent and arriving bytes together", 1_048_576),
   HELD_PEER_BYTES: int(67_108_864, "bytes that all connections of one agent, or of one IP address without a key, may make a server hold in memory", 1_048_576),
   HELD_BYTES: int(134_217_728, "bytes that all connections together may make a server hold in memory", 1_048_576),
-  IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be done; less than the minute after which a silent connection is cut off", 1, 55),
+  IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be answered; keep it below HTTP_STALLED_SECONDS, after which a connection without traffic is closed", 1, 55),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the signed URL to download a file is valid", 1, 604_800),
@@ -257,13 +257,13 @@ export type Settings = { readonly [K in keyof typeof settings]: (typeof settings
 const disagreements = (config: Settings): ReadonlyArray<string> => {
   const problems: Array<string> = []
   if (config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS) {
-    problems.push(`HTTP_HEADERS_SECONDS: the head is a part of the request: at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}`)
+    problems.push(`HTTP_HEADERS_SECONDS: must be at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}, because the headers are a part of the request`)
   }
   if ((config.S3_ACCESS_KEY_ID === undefined) !== (config.S3_SECRET_ACCESS_KEY === undefined)) {
-    problems.push("S3_ACCESS_KEY_ID: goes with S3_SECRET_ACCESS_KEY: set both, or none to take what the machine has")
+    problems.push("S3_ACCESS_KEY_ID: set it together with S3_SECRET_ACCESS_KEY, or set neither to use the machine's AWS credentials")
   }
   if (config.SOCKETS_BACKLOG_BYTES >= config.SOCKETS_UNSENT_BYTES) {
-    problems.push(`SOCKETS_BACKLOG_BYTES: a backlog would close its socket: less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}`)
+    problems.push(`SOCKETS_BACKLOG_BYTES: must be less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}, because otherwise a backlog would close its WebSocket`)
   }
   if (config.HELD_CONNECTION_BYTES > config.HELD_PEER_BYTES) {
     problems.push(`HELD_CONNECTION_BYTES: must be at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}, because a connection counts for its peer too`)
@@ -273,14 +273,14 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
   }
   const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
   if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {
-    problems.push(`PRESENCE_LIFETIME_SECONDS: agents with sockets would go offline between two pings: more than SOCKETS_PING_SECONDS and SOCKETS_PONG_SECONDS together, ${signOfLife}`)
+    problems.push(`PRESENCE_LIFETIME_SECONDS: must be more than SOCKETS_PING_SECONDS and SOCKETS_PONG_SECONDS together, ${signOfLife}, because otherwise agents with WebSockets would go offline between two pings`)
   }
   return problems
 }
 
 /**
- * Whether a misspelt name stops the start: it does for limits, because nobody would notice in time that one is not in
- * force.
+ * Whether a misspelt name stops the start. The name of a limit does, because nobody would notice in time that the limit
+ * is not in force.
  */
 const stops = ({ name }: Misspelt): boolean => name.startsWith("LIMITS_")
 
@@ -314,7 +314,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
 
   /** Warnings about variables that are set, have no effect, and look like misspelt settings. */
   static readonly warnings = Effect.map(strangers, (found) =>
-    found.filter((one) => !stops(one)).map(({ name, nearest }) => `${name} is set and means nothing here: ${nearest} may be meant`))
+    found.filter((one) => !stops(one)).map(({ name, nearest }) => `${name} is set but is not a setting of Parley: ${nearest} may be meant`))
 
   /** The defaults with these changes, for tests. */
   static readonly layerTest = (changes: Partial<Settings> = {}) =>

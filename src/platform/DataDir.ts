@@ -16,18 +16,18 @@ export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
   }
 }
 
-/** Another process uses this DATA_DIR; two would corrupt it. */
+/** Another process uses this DATA_DIR. Two processes would corrupt it. */
 export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
   readonly path: string
   readonly holder: string | undefined
 }> {
   override get message(): string {
     return `DATA_DIR ${this.path} is in use by another server${this.holder === undefined ? "" : ` (${this.holder})`}: ` +
-      "stop that one, or give this one another DATA_DIR"
+      "stop that server, or give this one another DATA_DIR"
   }
 }
 
-/** Below a DATA_DIR: what a restoration that has not ended has unpacked so far. */
+/** The folder inside DATA_DIR into which a restoration unpacks. It exists until the restoration is complete. */
 export const RESTORING = "restoring"
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -46,15 +46,15 @@ const reasonOf = (error: unknown): string => {
 }
 
 /**
- * SQLite takes an exclusive lock in steps. Of several processes that start at once each may hold a first step that stops
- * the others, so each tries again for this long: without, all of them can be refused. In milliseconds.
+ * For how many milliseconds a process retries to take the lock. SQLite takes an exclusive lock in steps. If several
+ * processes start at once, each may hold a first step that blocks the others. Without retries all of them could fail.
  */
 const LOCK_WAIT = 500
 
 /**
  * The folder of a standalone server, locked so that only one process uses it.
  *
- * The lock is that of the file `lock`. The file must never be removed, and nothing else in this process may
+ * The file `lock` is locked. It must never be removed, and nothing else in this process may
  * open it, so the holder is named in another file, `lock.holder`.
  */
 export class DataDir extends Context.Service<DataDir, {
@@ -71,12 +71,12 @@ export class DataDir extends Context.Service<DataDir, {
           catch: (error) => new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: reasonOf(error) })
         })
         const has = (name: string): boolean => fs.existsSync(path.join(absolute, name))
-        // The database is put in its place last. Without this a server would make a new one.
+        // A restoration moves the database into DATA_DIR last. Without this check, the server would create an empty database.
         if (has(RESTORING) && !has("database")) {
           return yield* new FolderUnusable({
             setting: "DATA_DIR",
             path: absolute,
-            reason: `a restoration into it has not ended: give the same restore once more, or remove its folder ${RESTORING}`
+            reason: `a restoration into it is not complete: run the same restore command again, or remove the folder ${RESTORING} in it`
           })
         }
         const since = new Date(yield* Clock.currentTimeMillis).toISOString()
@@ -146,12 +146,13 @@ export interface FileLock {
 }
 
 /**
- * Locks a file, which is made if it is not there; undefined: somebody else has it, also after so many milliseconds.
+ * Locks a file, and creates the file if it does not exist. Returns undefined if another process still holds the lock after
+ * `wait` milliseconds.
  *
- * It is SQLite's exclusive lock: Node has no flock, but it includes SQLite. It is a kernel lock on the file itself. So it is released
+ * Node has no flock but includes SQLite, whose exclusive lock is a kernel lock on the file itself. So the lock is released
  * however the process ends, every process on the machine sees it whatever its container or mount, and the kernel decides
- * when two processes come at once. (A socket lacks the first two properties, or leaves a file to clean up.) Nothing else
- * in this process may open the file: closing any descriptor of it would release the lock.
+ * between two processes that try at once. (A socket lacks the first two properties, or leaves a file to clean up.) Nothing
+ * else in this process may open the file, because closing any descriptor of the file would release the lock.
  */
 export const lockFile = (file: string, wait: number): FileLock | undefined => {
   const held = new DatabaseSync(file, { timeout: wait })

@@ -57,7 +57,7 @@ export class Ids extends Context.Service<Ids, {
     })
   )
 
-  /** The same ids for the same seed. */
+  /** Makes the same ids for the same seed, in tests and simulations. */
   static readonly layerSeeded = (seed: string) =>
     Layer.effect(
       Ids,

@@ -19,7 +19,7 @@ export interface Mail {
 export class MailFailed extends Data.TaggedError("MailFailed")<{ readonly reason: string }> {}
 
 /**
- * Sends mail with one attempt each. Success means that the mail server, or the outbox, has accepted the mail.
+ * Sends each mail with one attempt. Success means that the mail server, or the outbox, has accepted the mail.
  * Neither the text nor the address of a mail is ever logged.
  */
 export class Mailer extends Context.Service<Mailer, {
@@ -31,8 +31,8 @@ export class Mailer extends Context.Service<Mailer, {
   readonly ready: Effect.Effect<void, MailFailed>
 }>()("parley/platform/Mailer") {
   /**
-   * Sends through SMTP_URL over a pool of connections. Each mail has 10 seconds, its wait for a connection included;
-   * the queue is bounded.
+   * Sends through SMTP_URL over a pool of connections. Each mail has 10 seconds, including its wait for a connection.
+   * At most 1,000 mails may wait.
    */
   static readonly layerSmtp = Layer.effect(
     Mailer,
@@ -105,7 +105,7 @@ export class Mailer extends Context.Service<Mailer, {
       const ids = yield* Ids
       const compose = yield* composer
       const folder = config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox")
-      // Nothing waits for a folder.
+      // Mail that is written to a folder never waits.
       yield* mailQueue.readsIn(() => 0)
       const render = createTransport({ streamTransport: true, buffer: true, newline: "unix" })
       const write = async (name: string, message: Buffer): Promise<void> => {

@@ -1,27 +1,27 @@
 import { Effect, type Scope } from "effect"
 
 /**
- * Counters, gauges and histograms in Prometheus's text format. Counting costs an addition, a histogram a look along a
- * dozen bounds: no look-up by name, no allocation. `Metrics.ts` is the catalogue of those that this process has.
+ * Counters, gauges and histograms in Prometheus's text format. Counting costs an addition, and a histogram a search
+ * through a dozen bounds. Neither looks up a name or allocates. `Metrics.ts` is the catalogue of this process's meters.
  */
 
-/** The labels of a meter, each with all its values; undefined: the values are known only at run time, and bounded. */
+/** The labels of a meter, each with all its values. Undefined stands for values that are known only at run time, and few. */
 export type Labels = Readonly<Record<string, ReadonlyArray<string> | undefined>>
 
 export interface Description<L extends Labels = Labels> {
   readonly name: string
   /** What it counts or measures, with its unit. */
   readonly help: string
-  /** When an operator should look, and what to do then; empty: it only explains others. */
+  /** When an operator should act, and how. Empty if the meter only helps to explain others. */
   readonly look: string
   readonly labels?: L
-  /** Whether only nodes have it, or only a server that was given something to measure. */
+  /** The servers that have the meter, if not all have it. */
   readonly only?: string
 }
 
 export type Kind = "counter" | "gauge" | "histogram"
 
-/** A meter that keeps more series than this puts further ones together, under `other`: an unbounded label is a defect. */
+/** The most series of a meter. Further ones are counted together under `other`. A label without a bound is a defect. */
 const MAX_SERIES = 500
 const OTHER = "other"
 
@@ -46,7 +46,7 @@ interface Series {
   readonly lines: (name: string, labels: string) => string
 }
 
-/** A metric with all its series. Those whose labels are known from the start are printed from the start, with zero. */
+/** A metric with all its series. A series whose label values are known in advance is printed as zero before it is first counted. */
 export abstract class Meter<S extends Series = Series> {
   abstract readonly kind: Kind
   readonly description: Description
@@ -66,7 +66,7 @@ export abstract class Meter<S extends Series = Series> {
     return this
   }
 
-  /** The series with these label values, in the order of the labels. Keep it where it is counted often. */
+  /** The series with these label values, in the order of the labels. Hot paths keep the series to avoid this look-up. */
   at(...values: ReadonlyArray<string>): S {
     const key = values.length === 1 ? values[0]! : values.join("\u0000")
     const known = this.series.get(key)
@@ -89,7 +89,7 @@ export abstract class Meter<S extends Series = Series> {
     return Array.from(this.series, ([key, series]) => [this.labelNames.length === 0 ? [] : key.split("\u0000"), series])
   }
 
-  /** Its part of the text for Prometheus. */
+  /** The meter in Prometheus's text format. */
   text(): string {
     const { help, name } = this.description
     let text = `# HELP ${name} ${help.replaceAll("\\", "\\\\").replaceAll("\n", "\\n")}\n# TYPE ${name} ${this.kind}\n`
@@ -126,12 +126,12 @@ export class Counter extends Meter<Count> {
     return new Count()
   }
 
-  /** Counts; only for a counter without labels. */
+  /** Only for a counter without labels. */
   add(by = 1): void {
     this.own.value += by
   }
 
-  /** All series together. */
+  /** The sum of all series. */
   get total(): number {
     return this.all().reduce((sum, [, { value }]) => sum + value, 0)
   }
@@ -145,18 +145,18 @@ class Level implements Series {
     this.value = value
   }
 
-  /** Reads the value when it is asked for, until the returned function is called. Several readers add up. */
+  /** Registers a reader, which is called for the value when it is needed. The returned function removes the reader. Readers add up. */
   reads(read: () => number | undefined): () => void {
     this.readers.add(read)
     return () => void this.readers.delete(read)
   }
 
-  /** The same for as long as a scope is open. */
+  /** Registers a reader until the scope ends. */
   readsIn(read: () => number | undefined): Effect.Effect<void, never, Scope.Scope> {
     return Effect.asVoid(Effect.acquireRelease(Effect.sync(() => this.reads(read)), (end) => Effect.sync(end)))
   }
 
-  /** Undefined: there is nothing to measure at present. */
+  /** The value, or undefined if there is nothing to measure at present. */
   get current(): number | undefined {
     let sum = this.value
     for (const read of this.readers) {
@@ -199,7 +199,7 @@ export class Gauge extends Meter<Level> {
     return this.at().readsIn(read)
   }
 
-  /** All series together; undefined: nothing is measured. */
+  /** The sum of all series, or undefined if there is nothing to measure. */
   get current(): number | undefined {
     return this.all().reduce<number | undefined>((sum, [, { current }]) => current === undefined ? sum : (sum ?? 0) + current, undefined)
   }
@@ -207,7 +207,7 @@ export class Gauge extends Meter<Level> {
 
 class Spread implements Series {
   readonly bounds: ReadonlyArray<number>
-  /** How many values were in each bucket, not added up; the last one is beyond all bounds. */
+  /** The number of values in each bucket, not cumulative. The last bucket is beyond all bounds. */
   private readonly counts: Float64Array
   sum = 0
 
@@ -233,7 +233,7 @@ class Spread implements Series {
     return this.counts.reduce((sum, count) => sum + count, 0)
   }
 
-  /** How many values were at most each bound, and in all. */
+  /** For each bound, the number of values up to the bound. The last number counts all values. */
   get cumulative(): ReadonlyArray<number> {
     let sum = 0
     return Array.from(this.counts, (count) => sum += count)
@@ -250,11 +250,11 @@ class Spread implements Series {
 }
 export type { Spread }
 
-/** Bounds of durations in seconds, for what takes from a tenth of a millisecond to ten seconds. */
+/** Bounds of durations, in seconds: from half a millisecond to ten seconds. */
 export const SECONDS: ReadonlyArray<number> = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 export const SIZES: ReadonlyArray<number> = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
-/** How values are distributed. */
+/** The distribution of a value over buckets. */
 export class Histogram extends Meter<Spread> {
   readonly kind = "histogram"
   readonly bounds: ReadonlyArray<number>
@@ -280,7 +280,7 @@ export class Histogram extends Meter<Spread> {
     this.own.observe(ms / 1_000)
   }
 
-  /** How many values all series have, and their sum: two readings give the mean of the time between them. */
+  /** The number and the sum of the values of all series. Two readings give the mean of the values between them. */
   get totals(): { readonly count: number; readonly sum: number } {
     return this.all().reduce((all, [, { count, sum }]) => ({ count: all.count + count, sum: all.sum + sum }), { count: 0, sum: 0 })
   }

@@ -1,13 +1,13 @@
 import { Counter, type Description, Gauge, Histogram, type Kind, type Meter, SIZES } from "./Meters.ts"
 
 /**
- * The catalogue: every metric of this process, with its meaning and with what an operator does about it. `npm run docs`
- * makes the tables of docs/operations.md from it, and a test holds it against what `/internal/metrics` prints. Rooms
- * count with these objects; who wants a figure inside the process reads them here (`total`, `current`, `totals`).
- * A label has few values: routes as templates, codes, names from the code. Never an id, a handle, an address or a text.
+ * The catalogue of every metric of this process, with its meaning and what an operator does about it. `npm run docs`
+ * makes docs/metrics.md from the catalogue, and a test compares it with what `/internal/metrics` prints.
+ * Rooms count with these objects. Code that needs a figure inside the process reads `total`, `current` or `totals`.
+ * A label has few values: routes as templates, codes, names from the code. It never holds an id, a handle, an address or a text.
  */
 
-/** A metric that something else in this process makes. */
+/** A metric that a library in this process counts. */
 interface Foreign {
   readonly kind: Kind
   readonly description: Description
@@ -42,8 +42,8 @@ export const countRequest = (method: string | undefined, status: number): void =
 }
 
 /**
- * The paths that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These requests say nothing of
- * the traffic: they count in `http_probes_total` only, and have no span and no line in the log.
+ * The paths that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These requests are not
+ * traffic of agents, so they count in `http_probes_total` only, and have no span and no line in the log.
  */
 export const PROBES = ["/", "/v1/health", "/v1/ready", "/internal/metrics"]
 const probes: ReadonlySet<string> = new Set(PROBES)
@@ -61,11 +61,11 @@ export const httpProbes = new Counter({
 export const countProbe = (route: string, status: number): void =>
   httpProbes.at(route, `${Math.floor(status / 100)}xx`).add()
 
-/** The route of a request that no route takes. */
+/** The label of a request that matches no route. */
 export const NO_ROUTE = "none"
 export const httpSeconds = new Histogram({
   name: "http_request_seconds",
-  help: "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp that wait for messages wait on purpose",
+  help: "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp that wait for messages are long on purpose",
   look: "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process) to see where the time goes.",
   labels: { method: undefined, route: undefined }
 })
@@ -73,7 +73,7 @@ export const httpSeconds = new Histogram({
 export const refusals = new Counter({
   name: "refusals_total",
   help: "requests, upgrades and frames of sockets that were answered with an error, by its code",
-  look: "`UNAVAILABLE` or `INTERNAL_ERROR` rise: the log says why. `RATE_LIMITED` and `COLD_CAP_EXCEEDED`: agents reach their limits; `UNAUTHORIZED`: dead keys are tried.",
+  look: "`UNAVAILABLE` or `INTERNAL_ERROR` rise: the log says why. `RATE_LIMITED` and `COLD_CAP_EXCEEDED`: agents reach their limits; `UNAUTHORIZED`: clients use keys that are not valid.",
   labels: { door: undefined, code: undefined }
 })
 
@@ -85,8 +85,8 @@ export const MCP_HOSTS = [
 const MCP_OUTCOMES = ["answered", "refused", "unauthorized"] as const
 export const mcpRequests = new Counter({
   name: "mcp_requests_total",
-  help: "POST requests to /mcp, by the family of the host's `User-Agent` (`none`: it sends none) and by outcome: `unauthorized` without a live key, `refused` also where only the call of a tool was refused",
-  look: "`unauthorized` rises for a host: the key in its entry is missing or dead. `refused` rises: set the log level `debug` for a while; each refused request then has a line with its reason.",
+  help: "POST requests to /mcp, by the family of the host's `User-Agent` (`none`: it sends none) and by outcome: `unauthorized` without a valid key, `refused` also if the server refused only the call of a tool",
+  look: "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: set the log level `debug` for a while; each refused request then has a line with its reason.",
   labels: { host: MCP_HOSTS, outcome: MCP_OUTCOMES }
 })
 
@@ -101,7 +101,7 @@ export const heldBytes = new Gauge({
 })
 export const heldCuts = new Counter({
   name: "held_cuts_total",
-  help: "connections that were cut because their client made this node hold too many bytes; `stalled`: the client had taken nothing for 10 s while more than half of `HELD_BYTES` was used",
+  help: "connections that were cut because their client made this node hold too many bytes; `stalled`: the client had read nothing for 10 s while more than half of `HELD_BYTES` was used",
   look: "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if their clients are legitimate and slow. No acknowledged message is lost.",
   labels: { reason: ["connection", "peer", "process", "stalled"] }
 })
@@ -116,7 +116,7 @@ const PORTS = ["http", "nodes"]
 export const connectionsOpen = new Gauge({
   name: "connections_open",
   help: "open connections, of clients (`http`) and of other nodes (`nodes`)",
-  look: "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out who opens them.",
+  look: "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out which clients open them.",
   labels: { port: PORTS }
 })
 export const connectionsBound = new Gauge({
@@ -160,8 +160,8 @@ const REASONS = ["connection", "system", "lock", "refused", "defect"] as const
 
 export const commitWaits = new Histogram({
   name: "commit_wait_seconds",
-  help: "seconds from the arrival of a send (an acknowledgement, a read mark) at its owner to the end of its commit",
-  look: "Its median for `message` is above 0.05: see whether batches take long (`commit_seconds`: the database) or many wait (`commit_queue_items`: more arrives than it commits).",
+  help: "seconds from the arrival of a send, an acknowledgement or a read mark at its owner to the end of its commit",
+  look: "Its median for `message` is above 0.05: if `commit_seconds` is high too, the database is slow; if `commit_queue_items` is high, more arrives than the node can commit.",
   labels: QUEUE
 })
 export const commitTimes = new Histogram({
@@ -173,7 +173,7 @@ export const commitTimes = new Histogram({
 export const commitQueues = new Gauge({
   name: "commit_queue_items",
   help: "items that wait for a commit or are in one",
-  look: "It stays above 1,000: the database takes less than arrives. More than 20,000 in a queue are refused with 503.",
+  look: "It stays above 1,000: more arrives than the database commits. When a queue has 20,000, further items are refused with 503.",
   labels: QUEUE
 })
 const WHAT: Record<string, string> = {
@@ -183,7 +183,7 @@ const WHAT: Record<string, string> = {
   read: "read marks"
 }
 const SLOW = "It nears 1,000: the database is slow, and the next batch gathers meanwhile."
-const FAILING = "`connection` and `system` rise: PostgreSQL is away, or has no room or memory; `defect` and `refused`: the log has a defect to report."
+const FAILING = "`connection` and `system` rise: PostgreSQL is unavailable, or has no disk space or memory left; `defect` and `refused` rise: the log has a defect to report."
 const LOCKED = "It rises: look for a transaction that somebody left open (`pg_stat_activity`)."
 
 const commitCounts = (name: string) => {
@@ -199,14 +199,14 @@ const commitCounts = (name: string) => {
     }),
     setAside: new Counter({
       name: `${name}_set_aside_total`,
-      help: `${what} that waited apart because another session had locked a row they need`,
+      help: `${what} that waited outside their batch because another session had locked a row that they need`,
       look: first ? LOCKED : ""
     })
   }
 }
 const perQueue = new Map<string, ReturnType<typeof commitCounts>>(QUEUES.map((name) => [name, commitCounts(name)]))
 
-/** What the group commit of a queue counts; of queues that are not in the catalogue (in tests) nothing is printed. */
+/** The metrics of the group commit of a queue. Queues that are not in the catalogue (in tests) are counted and not printed. */
 export const commitMeters = (name: string) => {
   let counts = perQueue.get(name)
   if (counts === undefined) perQueue.set(name, counts = commitCounts(name))
@@ -238,27 +238,27 @@ export const reconnects = new Counter({
 })
 export const socketsClosed = new Counter({
   name: "sockets_closed_total",
-  help: "WebSockets that ended, by close code: 1000 and 1001 are normal, 1006 broke off, 1008 bad key, 1009 frame too large, 1011 server's failure, 1013 try again",
+  help: "WebSockets that ended, by close code: 1000 and 1001 normal, 1006 connection lost, 1008 bad key, 1009 frame too large, 1011 failure of the server, 1013 try again later",
   look: "1011 rises: the log has the failure. 1013: too slow, too many sockets or frames, or the node stops. 1006 for many at once: the network, or a balancer's time-out below 30 s.",
   labels: { code: ["1000", "1001", "1006", "1008", "1009", "1011", "1013", "other"] }
 })
-/** The codes that are counted by themselves. */
+/** The close codes that are label values. Other codes are counted as `other`. */
 const CLOSE_CODES = new Set(socketsClosed.description.labels?.["code"])
 export const countClosed = (code: number): void =>
   socketsClosed.at(CLOSE_CODES.has(String(code)) ? String(code) : code === 1005 ? "1000" : "other").add()
 export const slowSockets = new Counter({
   name: "sockets_slow_total",
   help: "WebSockets that were closed because their client did not read what was sent",
-  look: "It rises: clients are stuck, or `SOCKETS_UNSENT_BYTES` is too small for their network. Nothing is lost; they read on when they connect again."
+  look: "It rises: clients are stuck, or `SOCKETS_UNSENT_BYTES` is too small for their network. No message is lost: the clients get the rest when they connect again."
 })
 export const pushes = new Counter({
   name: "pushes_total",
   help: "frames written to WebSockets of this node",
-  look: "It stays at 0 while messages are stored and sockets are open: look whether their agents have muted all, or the nodes do not reach each other."
+  look: "It stays at 0 while messages are stored and sockets are open: check whether the agents have muted everything, or the nodes do not reach each other."
 })
 export const pushWaits = new Histogram({
   name: "push_seconds",
-  help: "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: it was committed on another node, by the database's clock",
+  help: "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: another node committed the message, and the database's clock measures",
   look: "`there` is above 0.1 and `here` is not: the calls between nodes are slow. Both: this process is busy (`event_loop_lag_p99_seconds`).",
   labels: { way: ["here", "there"] }
 })
@@ -282,7 +282,7 @@ const BACKLOG = "the node that counts it, once a minute"
 export const backlogMessages = new Gauge({
   name: "backlog_messages",
   help: "envelopes of all agents that are not acknowledged yet; one node counts them once a minute, so take the maximum",
-  look: "It only rises: agents that write to each other do not read, or do not acknowledge. At `LIMITS_BACKLOG_HARD` a recipient takes no more.",
+  look: "It only rises: agents that write to each other do not read, or do not acknowledge. At `LIMITS_BACKLOG_HARD` direct sends to a recipient are refused.",
   only: BACKLOG
 })
 export const backlogWebhooks = new Gauge({
@@ -307,7 +307,7 @@ export const databaseTimes = new Histogram({
 const VACUUM = "the node that runs the job vacuum, once a minute"
 export const transactionAge = new Gauge({
   name: "database_transaction_age",
-  help: "transactions since the oldest transaction that no vacuum has frozen; near 2 147 483 648 the database takes no more writes",
+  help: "transactions since the oldest transaction that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
   look: "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `npm run admin -- compact`.",
   only: VACUUM
 })
@@ -328,7 +328,7 @@ export const remoteCalls = new Counter({
 })
 export const remoteSeconds = new Histogram({
   name: "remote_call_seconds",
-  help: "seconds until the other node's answer to a call was here, by procedure; without calls that were lost",
+  help: "seconds from a call to another node to its answer, by procedure; lost calls do not count",
   look: "It is far above `commit_wait_seconds` of the other nodes: the network between nodes, or a node whose event loop is late.",
   labels: { procedure: undefined },
   only: NODES
@@ -375,7 +375,7 @@ export const CONNECTIONS = ["secret", "plain", "encrypted", "silent", "stranger"
 export const connectionsRefused = new Counter({
   name: "node_connections_refused_total",
   help: "connections to `RUNNER_PORT` that were refused, by reason",
-  look: "It rises: a node has another `RUNNER_SECRET`, or a stranger reaches the port.",
+  look: "It rises: a node has another `RUNNER_SECRET`, or other programs reach the port.",
   labels: { reason: [...CONNECTIONS] }
 })
 
@@ -390,7 +390,7 @@ const cluster = [
     help: "nodes that this node believes alive",
     look: "Nodes disagree, or there are fewer than you run: `/v1/ready` and the log of the missing one say why."
   }),
-  foreign("gauge", { name: "effect_cluster_runners_healthy", help: "the same, as the cluster's library counts them", look: "" }),
+  foreign("gauge", { name: "effect_cluster_runners_healthy", help: "nodes that the cluster's library counts as healthy", look: "" }),
   foreign("gauge", {
     name: "effect_cluster_shards",
     help: "shards that this node owns, of 300",
@@ -401,15 +401,15 @@ const cluster = [
   foreign("gauge", { name: "effect_cluster_entities", help: "actors that were called through the cluster's library", look: "", labels: { type: undefined } }),
   foreign("gauge", {
     name: "effect_cluster_entity_mailbox_size_max",
-    help: "the most calls that wait in one of them",
+    help: "the most calls that wait in one actor, of those called through the cluster's library",
     look: "",
     labels: { type: undefined }
   }),
   foreign("histogram", {
     name: "effect_cluster_shard_release",
     help: "milliseconds until a shard was handed over",
-    look: "It takes seconds: the node has much to end, or PostgreSQL is slow.",
-    only: "a node that has handed one over"
+    look: "It takes seconds: the node has much work to finish, or PostgreSQL is slow.",
+    only: "a node that has handed a shard over"
   })
 ]
 
@@ -428,7 +428,7 @@ export const limitsAlone = new Counter({
 export const webhookAttempts = new Counter({
   name: "webhook_attempts_total",
   help: "posts to webhooks, by outcome: `delivered`, the class of another status, `timeout`, `forbidden` (an address that may not be reached) or `failed` (no connection, no valid answer)",
-  look: "All but `delivered` rise for one host: its owner's matter. For all hosts: this machine's way out, or its name server.",
+  look: "Failures rise for one host: only the owner of the host can help. For all hosts: check this machine's network and name server.",
   labels: { outcome: ["delivered", "1xx", "3xx", "4xx", "5xx", "timeout", "forbidden", "failed"] }
 })
 export const webhookSeconds = new Histogram({
@@ -451,13 +451,13 @@ export const webhookPostsRefused = new Counter({
 export const webhookCircuits = new Counter({
   name: "webhook_circuits_total",
   help: "times that posts to a webhook were paused after failures (`opened`), and that one success ended it (`closed`)",
-  look: "`opened` rises and `closed` does not: hosts stay down. `npm run admin -- webhooks dead` lists what was given up.",
+  look: "`opened` rises and `closed` does not: hosts stay down. `npm run admin -- webhooks dead` lists the dead deliveries.",
   labels: { change: ["opened", "closed"] }
 })
 export const webhookDead = new Counter({
   name: "webhook_deliveries_dead_total",
-  help: "deliveries that were given up after their last attempt",
-  look: "It rises: tell the owners of these webhooks."
+  help: "deliveries to webhooks that are dead because their last attempt failed",
+  look: "It rises: inform the owners of these webhooks."
 })
 export const mail = new Counter({
   name: "mail_total",
@@ -481,7 +481,7 @@ export const jobRuns = new Counter({
 })
 export const jobRows = new Counter({
   name: "jobs_rows_total",
-  help: "rows that background jobs removed or took on",
+  help: "rows that background jobs removed or processed",
   look: "",
   labels: { job: undefined }
 })
@@ -496,13 +496,13 @@ export const jobSeconds = new Histogram({
 
 export const lagSeconds = new Gauge({
   name: "event_loop_lag_p99_seconds",
-  help: "99th percentile of how late the process was, in seconds, since the last scrape",
-  look: "Above 0.1: it has too much to do. Add a node, or, with PGlite, move to PostgreSQL."
+  help: "99th percentile of the delay of the event loop since the last scrape, in seconds",
+  look: "Above 0.1: the process has too much to do. Add a node, or move from PGlite to PostgreSQL."
 })
 export const residentBytes = new Gauge({
   name: "process_resident_memory_bytes",
   help: "resident memory in bytes",
-  look: "It grows without an end while sockets and traffic do not. Report it, with `actors` and the queues."
+  look: "It keeps growing while sockets and traffic do not. Report it, with `actors` and the queues."
 })
 export const heapBytes = new Gauge({ name: "process_heap_used_bytes", help: "JavaScript heap in use, in bytes", look: "" })
 export const cpuSeconds = new Gauge({
@@ -513,13 +513,13 @@ export const cpuSeconds = new Gauge({
 export const uptimeSeconds = new Gauge({
   name: "process_uptime_seconds",
   help: "seconds since the process started",
-  look: "It falls: the process was started again; the end of the log before that says why."
+  look: "It falls: the process was restarted; the last log lines before the restart say why."
 })
 
 export const spansTotal = new Counter({
   name: "trace_spans_total",
-  help: "spans of traces that were sent to the collector, or dropped because it did not take them",
-  look: "`dropped` rises: the collector is away or slow, or `OTEL_TRACES_SAMPLER_ARG` too high for it. Nothing else suffers.",
+  help: "spans of traces that were sent to the collector, or dropped because it did not accept them",
+  look: "`dropped` rises: the collector is unavailable or slow, or `OTEL_TRACES_SAMPLER_ARG` is too high for it. Requests are not affected.",
   labels: { outcome: ["sent", "dropped"] }
 })
 

@@ -46,7 +46,7 @@ const abbreviates = (name: string, right: string): boolean => {
 
 const firstWord = (name: string): string => name.split("_", 1)[0] ?? ""
 
-/** First words that no other software uses: a variable that begins with one is meant for Parley. */
+/** First words that no other software uses. A variable that begins with one of them is meant for Parley. */
 const OWN: ReadonlySet<string> = new Set(["LIMITS", "SOCKETS", "PRESENCE", "RETENTION", "IDEMPOTENCY", "UPLOADS", "DOWNLOADS"])
 
 /**

@@ -1,6 +1,6 @@
 import type { Settings } from "./Config.ts"
 
-/** The port that each server listens on, by its settings; it differs from PORT where PORT is 0. */
+/** The port that each server listens on, by its settings. The port differs from PORT if PORT is 0. */
 const given = new WeakMap<Settings, number>()
 
 /** Records the port that the server listens on, for the URLs that it hands out. */
@@ -12,12 +12,12 @@ const urlAt = (config: Settings, host: string): string =>
 /** The URL of this server itself, not of a proxy before it. Correct only once the server listens. */
 export const listeningUrl = (config: Settings): string => urlAt(config, config.HOST)
 
-/** The same for a program elsewhere: `host` stands for the HOST of a server that listens on all addresses. */
+/** The URL of this server for a program on another machine. If the server listens on all addresses, `host` replaces HOST. */
 export const reachableUrl = (config: Settings, host: string): string =>
   urlAt(config, config.HOST === "0.0.0.0" || config.HOST === "::" ? host : config.HOST)
 
 /**
- * The base of the absolute URLs that are handed out, without a trailing slash. Without PUBLIC_URL correct only once the
- * server listens.
+ * The base of the absolute URLs that the server hands out, without a trailing slash. If PUBLIC_URL is not set, the base
+ * is correct only once the server listens.
  */
 export const publicUrl = (config: Settings): string => config.PUBLIC_URL ?? reachableUrl(config, "localhost")

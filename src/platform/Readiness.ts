@@ -1,14 +1,14 @@
 import { Context, Layer } from "effect"
 
 /**
- * The reasons why this node should get no requests right now, written for operators; none: it is ready (wire.md C.13).
+ * The reasons why this node should get no requests right now, written for operators. A node without reasons is ready (wire.md C.13).
  */
 export class Readiness extends Context.Service<Readiness, {
-  /** Sets the reason of this name; undefined removes it. */
+  /** Sets the reason of this name; undefined removes the reason. */
   readonly set: (name: string, reason: string | undefined) => void
   /**
-   * Registers a check that `reasons` runs each time, for the life of the process; it returns a reason, or undefined if
-   * all is well.
+   * Registers a check for the life of the process. `reasons` runs the check each time. The check returns a reason, or
+   * undefined if all is well.
    */
   readonly check: (look: () => string | undefined) => void
   readonly reasons: () => ReadonlyArray<string>

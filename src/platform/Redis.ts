@@ -25,17 +25,17 @@ export const redisScript = (lua: string): RedisScript => ({
 
 type Argument = string | number
 
-/** Called exactly once, with the failure, or with undefined and the answer. */
+/** A callback that is called exactly once, with the failure, or with undefined and the answer. */
 export type Answered = (failure: RedisFailed | undefined, answer: unknown) => void
 
 /**
- * The commands of one purpose, with a circuit breaker of its own. After repeated time-outs the circuit opens: nothing
- * is sent, except that after each second a PING, which no request waits for, tests whether Redis answers again.
+ * The commands of one purpose, with a circuit breaker of their own. After repeated time-outs the circuit opens, and no
+ * command is sent. Once a second a PING, which no request waits for, tests whether Redis answers again.
  */
 export interface RedisChannel {
   /** Why no command can be sent right now; undefined if one can. */
   readonly unusable: () => "down" | "open" | undefined
-  /** Runs the script, in one round trip if Redis has it cached. For hot paths: uses a callback, no fiber. */
+  /** Runs the script, in one round trip if Redis has it cached. It calls back without a fiber, for hot paths. */
   readonly send: (
     script: RedisScript,
     keys: ReadonlyArray<string>,
@@ -53,12 +53,12 @@ export interface RedisChannel {
 }
 
 /**
- * The process's one connection to REDIS_URL. Everything that uses it works without it too: no command waits for a
- * connection or longer than REDIS_TIMEOUT_MS, and none is sent twice. The client reconnects by itself.
+ * The process's one connection to REDIS_URL. All its users must work without Redis too. No command waits for a
+ * connection, none waits longer than REDIS_TIMEOUT_MS, and none is sent twice. The client reconnects by itself.
  *
- * The deadline measures Redis, not this process. While this process is busy or gets no CPU, an answer may have arrived
- * and not been read yet; it must not count as late. So time is counted in ticks of a timer, and sockets are read
- * before a command is given up.
+ * The deadline must not depend on delays of this process. While this process is busy or gets no CPU, an answer may have
+ * arrived that is not read yet; such an answer must not count as late. So time is counted in ticks of a timer, and
+ * sockets are read before a command times out.
  */
 export class Redis extends Context.Service<Redis, {
   readonly channel: (purpose: string) => RedisChannel
@@ -69,7 +69,7 @@ export class Redis extends Context.Service<Redis, {
       const config = yield* Config
       if (config.REDIS_URL === undefined) return yield* new ConfigInvalid({ problems: ["REDIS_URL: required for Redis"] })
       const url = Redacted.value(config.REDIS_URL)
-      // A standalone server needs no client, and need not load it.
+      // Imported here so that a standalone server does not load ioredis.
       const { Redis: Connection } = yield* Effect.promise(() => import("ioredis"))
       const log = Effect.runForkWith(yield* Effect.context<never>())
       let connected = false
@@ -98,7 +98,7 @@ export class Redis extends Context.Service<Redis, {
             for (const channel of channels) channel.end()
           })
       )
-      // Reconnecting goes on for ever, so each distinct error is logged once, not at every attempt.
+      // The client reconnects without end, so each distinct error is logged once instead of at every attempt.
       const problems = new Set<string>()
       client.on("error", ({ message }: Error) => {
         if (problems.has(message) || problems.size >= MAX_PROBLEMS) return
@@ -146,7 +146,7 @@ const MAX_PROBLEMS = 10
 const FIRST_CONNECT = "1 second"
 
 interface Question {
-  /** The tick at which it was sent. */
+  /** The tick at which the command was sent. */
   readonly asked: number
   readonly answered: Answered
 }
@@ -279,7 +279,7 @@ class Channel implements RedisChannel {
   }
 }
 
-const MESSAGES = { down: "not connected", open: "left alone", slow: "no answer in time" }
+const MESSAGES = { down: "not connected", open: "paused after slow answers", slow: "no answer in time" }
 
 const toEffect = (ask: (answered: Answered) => void): Effect.Effect<unknown, RedisFailed> =>
   Effect.callback<unknown, RedisFailed>((resume) =>

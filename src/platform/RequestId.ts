@@ -13,8 +13,8 @@ export const requestIdFrom = (given: string | ReadonlyArray<string> | undefined,
   typeof given === "string" && /^[!-~]{1,128}$/.test(given) ? given : ids.make("req")
 
 /**
- * The id of the request that a fiber works for, where its context has no HTTP request: on another node, in a queue, on
- * a socket.
+ * The id of the request that a fiber works for, if the fiber's context has no HTTP request: on another node, in a queue,
+ * on a socket.
  */
 const RequestId = Context.Reference<string | undefined>("parley/platform/RequestId", { defaultValue: () => undefined })
 
@@ -23,7 +23,7 @@ export const requestIdOf = (fiber: Fiber.Fiber<unknown, unknown>): string | unde
   fiber.getRef(RequestId) ??
     Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.headers[REQUEST_ID]
 
-/** The same as an effect, for commands and rows; null: no request caused this. */
+/** The id of the request that the current fiber works for, or null if no request caused the work. For commands and rows. */
 export const requestId: Effect.Effect<string | null> = Effect.withFiberSucceed((fiber) => requestIdOf(fiber) ?? null)
 
 /** Runs an effect for the request with this id: its log lines, remote calls and outbox rows carry the id. */

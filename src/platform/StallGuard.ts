@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { monotonicMillis } from "./MonotonicClock.ts"
 
 const BEAT = "500 millis"
-/** A client that waited this long may have sent its request to another node meanwhile and got an answer there. */
+/** A client that waited this long may have repeated its request at another node and got an answer there. */
 const STALL_MS = 5_000
 /** How long after a stall the process may still read requests that arrived before or during it. */
 const AFTERMATH_MS = 1_000
@@ -11,13 +11,13 @@ const AFTERMATH_MS = 1_000
 export type Port = "http" | "nodes"
 
 /**
- * Reports a recent stall of this process (paused, moved to another machine, or busy with one thing for 5 s): requests
- * that are read then may be stale, so changes are refused. The client has probably repeated its request at another
- * node since, and may even have undone the change. For each port only the time since it began to listen counts:
- * before that no request can have waited on it.
+ * Reports a recent stall of this process (paused, moved to another machine, or busy with one thing for 5 s). Requests
+ * that are read after a stall may be stale, so the server refuses changes. The client has probably repeated its request
+ * at another node, and may even have undone the change. For each port only the time since the port began to listen
+ * counts, because no request can have waited there before.
  */
 export class StallGuard extends Context.Reference<{
-  /** Call this when the port begins to listen. */
+  /** Must be called when the port begins to listen. */
   readonly listensOn: (port: Port) => void
   /** Whether the process stalls, or stalled within the last second, while this port was listening. */
   readonly stalledLately: (port: Port) => boolean
@@ -49,7 +49,7 @@ export class StallGuard extends Context.Reference<{
 }
 
 /**
- * Counts the milliseconds for which the statements of a fiber stopped the whole process: PGlite runs in it. Of a database elsewhere
- * nothing is counted.
+ * Counts the milliseconds for which a fiber's statements on PGlite stopped the whole process, in which PGlite runs. Statements on
+ * PostgreSQL do not count.
  */
 export const Blocked = Context.Reference<{ ms: number } | undefined>("parley/platform/StallGuard/Blocked", { defaultValue: () => undefined })

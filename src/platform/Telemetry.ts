@@ -5,7 +5,7 @@ import { requestIdOf } from "./RequestId.ts"
 /** Matches an API key, or an operator's link, session or token, anywhere in a text. */
 const KEY = /(ac)_[A-Za-z0-9_-]{8,}|(op[lst])_[A-Za-z0-9_-]{40,}/g
 
-/** Removes API keys, and what operators sign in with, from a text. Applied to every log line. */
+/** Removes API keys and the credentials of operators from a text. Applied to every log line. */
 export const redact = (text: string): string =>
   text.includes("ac_") || text.includes("op")
     ? text.replace(KEY, (_, agents: string | undefined, operators: string) => `${agents ?? operators}_[redacted]`)
@@ -54,14 +54,14 @@ export const formatText = (options: Logger.Options<unknown>): string => {
 
 export type LogVolumeLevel = keyof typeof levels
 
-/** The least severe log lines that this process writes: LOG_LEVEL, until an operator sets another one. */
+/** The lowest level of the log lines that this process writes: LOG_LEVEL, until an operator sets another level. */
 export class LogVolume extends Context.Reference<{ level: LogVolumeLevel }>("parley/platform/Telemetry/LogVolume", {
   defaultValue: () => ({ level: "info" as LogVolumeLevel })
 }) {}
 
 /**
  * Writes log lines at LOG_LEVEL and above to standard error; standard output is for messages to the person who started
- * the server. Lines below it are made and dropped here, because a fiber cannot be told of another level later.
+ * the server. Lines below the level are made and dropped here, because the level of a running fiber cannot change.
  */
 export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
   const format = process.stderr.isTTY ? formatText : formatJson

@@ -1,10 +1,10 @@
 import { Effect, Layer, Redacted } from "effect"
 import { Config, type Settings } from "./Config.ts"
 import { spansTotal } from "./Metrics.ts"
-import { Seldom } from "./Seldom.ts"
+import { LogThrottle } from "./LogThrottle.ts"
 import { type Sampler, type Span, startTracing } from "./Tracing.ts"
 
-/** Spans that wait for the collector; one more is dropped. */
+/** The most spans that wait for the collector. Further spans are dropped. */
 const MAX_WAITING = 10_000
 const AT_ONCE = 1_000
 const EVERY = "2 seconds"
@@ -53,7 +53,7 @@ export const samplerOf = ({ OTEL_TRACES_SAMPLER: name, OTEL_TRACES_SAMPLER_ARG: 
   ratio: name.endsWith("always_on") ? 1 : name.endsWith("always_off") ? 0 : ratio
 })
 
-/** The headers of OTEL_EXPORTER_OTLP_HEADERS: `name=value` with commas between, values percent-encoded. */
+/** The headers of OTEL_EXPORTER_OTLP_HEADERS: `name=value` with commas between them, values percent-encoded. */
 export const headersOf = (text: string): Record<string, string> =>
   Object.fromEntries(text.split(",").map((pair) => {
     const at = pair.indexOf("=")
@@ -61,8 +61,8 @@ export const headersOf = (text: string): Record<string, string> =>
   }))
 
 /**
- * Sends spans to OTEL_EXPORTER_OTLP_ENDPOINT in the background, a batch at a time; without it tracing is off. Spans that
- * the collector does not take are dropped and counted: a request never waits for it.
+ * Sends spans to OTEL_EXPORTER_OTLP_ENDPOINT in the background, a batch at a time. Without this setting tracing is off.
+ * Spans that the collector does not accept are dropped and counted, because no request may wait for the collector.
  */
 export const layer = (version: string) =>
   Layer.effectDiscard(Effect.gen(function*() {
@@ -77,7 +77,7 @@ export const layer = (version: string) =>
     const node = `${config.RUNNER_HOST}:${config.RUNNER_PORT}`
     const sent = spansTotal.at("sent")
     const dropped = spansTotal.at("dropped")
-    const lines = new Seldom()
+    const lines = new LogThrottle()
     const waiting: Array<Span> = []
 
     const send = Effect.suspend(() => {
@@ -102,7 +102,7 @@ export const layer = (version: string) =>
             Effect.suspend(() => {
               dropped.add(spans.length)
               return Effect.as(
-                lines.log(Effect.logWarning(`Traces could not be sent to OTEL_EXPORTER_OTLP_ENDPOINT, and are dropped: ${reason}`)),
+                lines.log(Effect.logWarning(`Traces could not be sent to OTEL_EXPORTER_OTLP_ENDPOINT and were dropped: ${reason}`)),
                 false
               )
             })

@@ -2,13 +2,13 @@ import { Cause, Context, Effect, Exit, type Fiber } from "effect"
 import { randomBytes } from "node:crypto"
 
 /**
- * Traces (OpenTelemetry): which request caused what, over nodes and into webhooks. A *trace context* is the text of
- * W3C's `traceparent`; it travels where the request id travels. Spans are recorded when they end, and only those of a
- * request that was sampled: while tracing is off, or for a request that was not sampled, nothing is made but a test.
- * Attributes are names, codes and counts from the code: no body, no key, no address.
+ * Traces (OpenTelemetry) show the work that a request causes, across nodes and into webhooks. A *trace context* is the
+ * text of W3C's `traceparent`; it travels with the request id. A span is recorded when it ends, and only if its request
+ * was sampled. Otherwise, and while tracing is off, a span costs only the check whether it is recorded.
+ * Attributes are names, codes and counts from the code. They never hold a body, a key or an address.
  */
 
-/** `00-<32 hex: trace>-<16 hex: span>-<2 hex: flags>`; the last bit of the flags: sampled. */
+/** `00-<32 hex: trace>-<16 hex: span>-<2 hex: flags>`. The last bit of the flags says whether the trace is sampled. */
 export type TraceContext = string
 export const TRACEPARENT = "traceparent"
 const FORM = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
@@ -17,7 +17,7 @@ const traceIdOf = (context: TraceContext): string => context.slice(3, 35)
 const spanIdOf = (context: TraceContext): string => context.slice(36, 52)
 export const isSampled = (context: TraceContext): boolean => (Number.parseInt(context.slice(53), 16) & 1) === 1
 
-/** OpenTelemetry's numbers of the kinds. */
+/** OpenTelemetry's numbers for the kinds of spans. */
 const KINDS = { internal: 1, server: 2, client: 3, producer: 4, consumer: 5 } as const
 type Kind = keyof typeof KINDS
 
@@ -39,9 +39,9 @@ export interface Span {
 }
 
 export interface Sampler {
-  /** Whether the caller's decision, where it has made one, is followed. */
+  /** Whether a caller that sends a `traceparent` decides whether its request is sampled. */
   readonly followsParent: boolean
-  /** The share of the other requests that is sampled. */
+  /** The share of all other requests that is sampled, from 0 to 1. */
   readonly ratio: number
 }
 
@@ -50,10 +50,10 @@ interface Tracing {
   readonly sampler: Sampler
 }
 
-/** Undefined: off. */
+/** Undefined while tracing is off. */
 let tracing: Tracing | undefined
 
-/** Switches tracing on for this process; returns what switches it off. */
+/** Switches tracing on for this process, and returns a function that switches it off. */
 export const startTracing = (on: Tracing): () => void => {
   tracing = on
   return () => {
@@ -68,10 +68,10 @@ export const traceTime = (): number => performance.timeOrigin + performance.now(
 
 const hex = (bytes: number): string => randomBytes(bytes).toString("hex")
 
-/** The place of a new span under `parent`, to be handed on before the span has ended. */
+/** The context of a new span under `parent`. It is passed on to callees before the span has ended. */
 const below = (parent: TraceContext): TraceContext => `00-${traceIdOf(parent)}-${hex(8)}-01`
 
-/** A share of traces by the end of their ids, so that all services agree on it. */
+/** Whether a trace is in the sampled share. The end of its id decides, so that all services agree. */
 const isOfShare = (traceId: string, ratio: number): boolean => Number.parseInt(traceId.slice(18), 16) < ratio * 2 ** 56
 
 interface Details {
@@ -95,7 +95,7 @@ const record = (parent: TraceContext | undefined, own: TraceContext, name: strin
     failure: details.failure
   })
 
-/** Records a span that has begun at `start` and ends now (`end`); returns its context. Undefined: not sampled. */
+/** Records a span from `start` to `end` (default: now), and returns its context, or undefined if the trace is not sampled. */
 export const recordSpan = (
   parent: TraceContext | undefined,
   name: string,
@@ -112,20 +112,20 @@ export const recordSpan = (
 /** The trace context that a fiber works under. */
 const Trace = Context.Reference<TraceContext | undefined>("parley/platform/Tracing", { defaultValue: () => undefined })
 
-/** Undefined where there is none, and while tracing is off. */
+/** The trace context of a fiber, or undefined if it has none or tracing is off. */
 export const traceOf = (fiber: Fiber.Fiber<unknown, unknown>): TraceContext | undefined =>
   tracing === undefined ? undefined : fiber.getRef(Trace)
 
-/** The same as an effect. */
+/** The trace context of the current fiber. */
 export const trace: Effect.Effect<TraceContext | undefined> = Effect.withFiberSucceed(traceOf)
 
-/** Runs an effect under a trace context that came from elsewhere. */
+/** Runs an effect under a trace context from another node, a client or the database. Ignores a malformed context. */
 export const forTrace = <A, E, R>(context: TraceContext | null | undefined, effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   tracing === undefined || context === undefined || context === null || !FORM.test(context)
     ? effect
     : Effect.provideService(effect, Trace, context)
 
-/** What a span says about a failure: the wire's code or the error's tag, never its message. */
+/** The failure that a span shows: the wire's code or the error's tag, never the error's message. */
 const failureOf = (exit: Exit.Exit<unknown, unknown>): string | undefined => {
   if (Exit.isSuccess(exit)) return undefined
   const reason = exit.cause.reasons.find((one) => !Cause.isInterruptReason(one))
@@ -165,7 +165,7 @@ const traced = <A, E, R>(
         })))
   })
 
-/** A request whose trace begins here or goes on here. */
+/** A request of a trace that begins or continues at this node. */
 export interface TracedRequest {
   readonly context: TraceContext
   /** Records its span; only the first call counts. */
@@ -176,7 +176,7 @@ const decide = ({ followsParent, ratio }: Sampler, parent: TraceContext | undefi
   if (parent === undefined || !followsParent) {
     const traceId = parent === undefined ? undefined : traceIdOf(parent)
     const sampled = traceId === undefined ? Math.random() < ratio : isOfShare(traceId, ratio)
-    // What the caller has given is handed on; without it there is nothing to hand on.
+    // A context from the caller is passed on, marked as not sampled. Without one there is nothing to pass on.
     if (!sampled) return parent === undefined ? undefined : { context: `${parent.slice(0, 53)}00`, end: () => undefined }
   } else if (!isSampled(parent)) return { context: parent, end: () => undefined }
   const own = parent === undefined ? `00-${hex(16)}-${hex(8)}-01` : below(parent)
@@ -192,15 +192,15 @@ const decide = ({ followsParent, ratio }: Sampler, parent: TraceContext | undefi
   }
 }
 
-/** Decides on a request that came from outside, with its `traceparent` header if it had one. Undefined: no trace. */
+/** Decides whether a client's request is traced. `header` is its `traceparent`. Returns undefined if the request has no trace. */
 export const traceRequest = (header: unknown): TracedRequest | undefined =>
   tracing === undefined
     ? undefined
     : decide(tracing.sampler, typeof header === "string" && FORM.test(header) ? header : undefined)
 
 /**
- * A request id with its trace context, as the outbox keeps them in one text. A request id has no space (`requestIdFrom`),
- * so whatever stands behind one is the context.
+ * Joins a request id and its trace context into one text for the outbox. A request id has no space (`requestIdFrom`),
+ * so the text after the first space is the context.
  */
 export const joinOrigin = (requestId: string | null, context: TraceContext | undefined): string | null =>
   context === undefined ? requestId : `${requestId ?? ""} ${context}`

@@ -15,26 +15,26 @@ export const Presence = Schema.Struct({
 
 const CustomMessage = Schema.optionalKey(Schema.NullOr(Text(0, 200)))
 
-/** A presence that an agent sets for itself. It replaces the one before: a message that is left out is cleared. */
+/** A presence that an agent sets for itself. It replaces the previous one, and a message that is left out is cleared. */
 export const PresenceChange = Schema.Struct({
   status: PresenceStatusSchema,
   custom_message: CustomMessage,
   custom_status: CustomMessage
 })
 
-/** The message of a change, from either of its two fields (wire.md B31); null if it is empty. */
+/** The message of a change, from either of its two fields (wire.md B31), or `null` if it is empty. */
 export const messageOf = (change: typeof PresenceChange.Type): string | null =>
   (change.custom_message ?? change.custom_status ?? "") || null
 
-/** The state of an agent's presence; times in milliseconds. */
+/** The state of an agent's presence. Times are in milliseconds. */
 export interface PresenceState {
   readonly status: PresenceStatus
-  /** Whether the agent set the status itself: a socket that opens does not change it then. */
+  /** Whether the agent set the status itself. A socket that opens does not change such a status. */
   readonly chosen: boolean
   readonly customMessage: string | null
   /** The last sign of life. While the agent has set itself offline, signs of life are not recorded. */
   readonly lastSeen: number | null
-  /** When the state becomes offline by itself; null: it is offline, with no end to wait for. */
+  /** When the state becomes offline by itself, or `null` if it is offline already. */
   readonly expiresAt: number | null
 }
 
@@ -60,8 +60,9 @@ export const whenDue = (state: PresenceState, at: number, lifetimeMs: number): P
     : presenceAt(state, at)
 
 /**
- * The state when a socket shows life: online, unless the agent has set another status. `lifetimeMs` is how long a state
- * lasts without a sign of life, which is a socket that opens or answers a ping, or a change by the agent itself.
+ * The state after a sign of life of a socket: online, unless the agent has set another status. `lifetimeMs` is how long
+ * a state lasts without a sign of life. Signs of life are a socket that opens or answers a ping, and a change by the
+ * agent itself.
  */
 export const alive = (before: PresenceState, at: number, lifetimeMs: number): PresenceState => {
   const state = presenceAt(before, at)
@@ -73,7 +74,7 @@ export const alive = (before: PresenceState, at: number, lifetimeMs: number): Pr
   }
 }
 
-/** The state once the last socket has closed: offline; a status that the agent has set ends too. */
+/** The state once the last socket has closed: offline, even if the agent had set another status. */
 export const gone = (before: PresenceState, at: number): PresenceState => {
   const state = presenceAt(before, at)
   return {

@@ -20,8 +20,9 @@ interface KeptRow {
 }
 
 /**
- * The agents that a viewer may see: itself, and its contacts without a block in either direction (wire.md G.14, G.9).
- * Looks up each handle by itself; the other conditions are outside the lateral, so that the planner uses no other index.
+ * Selects the agents that a viewer may see: itself, and its contacts without a block in either direction (wire.md G.14,
+ * G.9). Each handle is looked up by itself. The other conditions are outside the lateral, so that the planner uses no
+ * other index.
  */
 const VISIBLE = `
 SELECT a.id, a.handle, p.custom_message, p.last_seen
@@ -38,7 +39,7 @@ WHERE a.deleted_at IS NULL AND (
 
 const KEPT = `SELECT custom_message, last_seen FROM presences WHERE agent_id = $1`
 
-/** Writes no row for an account that has ended: its sockets may close later than that. */
+/** Writes no row for a deleted account, because its sockets may close after the deletion. */
 const KEEP = `
 INSERT INTO presences (agent_id, custom_message, last_seen)
 SELECT id, message, seen FROM json_to_recordset($1::json) AS x(id text, message text, seen bigint)
@@ -46,7 +47,10 @@ WHERE (SELECT deleted_at FROM agents WHERE agents.id = x.id) IS NULL
 ORDER BY id
 ON CONFLICT (agent_id) DO UPDATE SET custom_message = EXCLUDED.custom_message, last_seen = EXCLUDED.last_seen`
 
-/** The next slice of the agents that have an agent as a contact. Blocked pairs are marked: a short slice is the last. */
+/**
+ * Selects the next slice of the agents that have an agent as a contact. Blocked pairs are included and marked, so that
+ * only the last slice is short.
+ */
 const HOLDERS = `
 SELECT h.agent_id AS holder,
   COALESCE(
@@ -78,7 +82,10 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
     presences: ReadonlyArray<KeptPresence & { readonly agentId: string }>
   ) => Effect.Effect<void, SqlError.SqlError>
   readonly remove: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
-  /** Agents with ids above `above` that have this one as a contact, by id; `hooked`: one has a webhook for presence. */
+  /**
+   * Agents with ids above `above` that have this one as a contact, in order of id. `hooked` says whether the holder has
+   * a webhook for presence.
+   */
   readonly holders: (
     agentId: string,
     above: string,

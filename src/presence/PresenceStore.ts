@@ -9,11 +9,14 @@ export interface PresenceUpdate {
   readonly after: PresenceState
 }
 
-/** The presence of agents that are, or were until just now, online. That of all others is in the database (PresenceRepo). */
+/**
+ * The presence of agents that are online or have just gone offline. PresenceRepo has the presence of all others in the
+ * database.
+ */
 export class PresenceStore extends Context.Service<PresenceStore, {
-  /** The states of those of these agents that are in the store. */
+  /** The states of the given agents, as far as they are in the store. */
   readonly get: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, PresenceState>>
-  /** Changes one state atomically, beginning from `otherwise` if the store has none. `change` may run several times. */
+  /** Changes one state atomically, starting with `otherwise` if the store has none. `change` may run several times. */
   readonly update: (
     agentId: string,
     otherwise: PresenceState,
@@ -24,7 +27,7 @@ export class PresenceStore extends Context.Service<PresenceStore, {
   /** Agents whose states have expired by a time, or would last longer than a lifetime because the clock was set back. */
   readonly due: (at: number, lifetimeMs: number) => Effect.Effect<ReadonlyArray<string>>
 }>()("parley/presence/PresenceStore") {
-  /** For one process. Lost on a restart; the sockets that connect again restore it. */
+  /** For one process. A restart loses the states, and the sockets that reconnect restore them. */
   static readonly layerMemory = Layer.sync(PresenceStore, () => inMemory(new Map()))
 
   /**
@@ -142,7 +145,7 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
 const inMemory = (states: Map<string, PresenceState>): PresenceStore["Service"] => {
-  /** Expiry times, earliest first: all states last equally long, so the order of insertion is the order of expiry. */
+  /** Expiry times, earliest first. All states last equally long, so the order of insertion is the order of expiry. */
   const ending = new Map<string, number>()
   return PresenceStore.of({
     get: (agentIds) =>

@@ -31,31 +31,34 @@ const KEEP_ROWS = 500
 const SWEEP = "1 second"
 
 /**
- * Presence (wire.md G.14). The states of live agents are in the store. The message and the last sign of life are also
- * written to the database, at most a second later, to outlive the process: a crash loses at most that second of connects,
- * closes and changes. Events go to the holders: the agents that have the changed agent as a contact. One fiber notifies
- * them, slice by slice with a pause in between, so an agent with ten thousand holders delays the sends of others by one
- * slice, and the presence events of others by some 200 ms. If an agent changes again while it waits for its turn, its
- * holders are notified once, of the latest state.
+ * Keeps the presence of agents (wire.md G.14). The states of live agents are in the store. The message and the last
+ * sign of life are also written to the database, at most a second later, to outlive the process. A crash loses at most
+ * that second of connects, closes and changes. Events go to the holders: the agents that have the changed agent as a
+ * contact. One fiber notifies them, slice by slice with a pause in between. So an agent with ten thousand holders
+ * delays the sends of others by one slice, and the presence events of others by some 200 ms. If an agent changes again
+ * before its holders are notified, they are notified once, of the latest state.
  */
 export class Presences extends Context.Service<Presences, {
-  /** The presence of the viewer or one of its contacts; anybody else is not found. */
+  /** The presence of the viewer or of one of its contacts. For any other agent, it fails with NotFound. */
   readonly get: (viewerId: string, handle: string) => Effect.Effect<typeof Presence.Type, NotFound | Unavailable>
-  /** In the order of the handles; without those that the viewer may not see. */
+  /** The presences in the order of the handles, without those that the viewer may not see. */
   readonly getMany: (
     viewerId: string,
     handles: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<typeof Presence.Type>, Unavailable>
-  /** Sets the agent's own presence; its holders are notified whether or not anything changed. */
+  /** Sets the agent's own presence, and notifies its holders even if nothing changed. */
   readonly put: (
     agent: { readonly id: string; readonly handle: string },
     change: typeof PresenceChange.Type
   ) => Effect.Effect<typeof Presence.Type, Unavailable>
-  /** Updates the state after a socket of the agent opened, closed or showed life; considers its sockets on all nodes. */
+  /**
+   * Updates the state after a socket of the agent opened, closed or showed life. Takes the agent's sockets on all nodes
+   * into account.
+   */
   readonly sockets: (agentId: string) => Effect.Effect<void, Unavailable>
   /**
-   * Sets a deleted account offline and removes its stored presence (wire.md G.12); idempotent.
-   * When this returns, its holders have been notified.
+   * Sets a deleted account offline and removes its stored presence (wire.md G.12). Idempotent. When this returns, the
+   * account's holders have been notified.
    */
   readonly end: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Completes once no notifications are waiting. */
@@ -109,7 +112,7 @@ export class Presences extends Context.Service<Presences, {
         return after
       })
 
-      /** Reads `isConnected` when the change is applied, not when it was requested: a socket may be gone again by then. */
+      /** Reads `isConnected` when the change is applied, because a socket may have closed since the change was requested. */
       const sockets = (agentId: string) =>
         change(agentId, (state, at) => liveAgents.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at), false)
 
@@ -199,7 +202,8 @@ export class Presences extends Context.Service<Presences, {
           yield* unavailableOnSqlError(Effect.gen(function*() {
             const otherwise = yield* loaded(agentId)
             const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
-            // Notifies them here: the fiber above might read the holders only after the deletion has removed the contacts.
+            // Notify the holders here. The fiber above might read them only after the deletion has removed the
+            // contacts.
             if (before.status !== after.status || untold.delete(agentId) || toldNow === agentId) yield* tell(agentId)
             unkept.delete(agentId)
             yield* repo.remove(agentId)

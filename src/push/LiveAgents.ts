@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { ColdCapExceeded } from "../messages/SendErrors.ts"
-import { makeActors } from "../messages/Actors.ts"
+import { makeActors } from "../platform/Actors.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { ActiveMutes } from "./ActiveMutes.ts"
 import * as Procedures from "../cluster/Procedures.ts"

@@ -13,9 +13,9 @@ const MAX_WAITING = 8_192
 const LARGE = 262_144
 const PACE = 4_194_304
 /**
- * A request whose statements stopped the whole process for longer than `LONG_MS` (PGlite runs in it) is followed by a pause of its
- * peer: `REST` times as long, so that one peer's requests take a quarter of the time. `MOST_MS` is for answers that take minutes
- * (exports): others had their turns between the statements.
+ * If the statements of a request stopped the whole process for longer than `LONG_MS` (PGlite runs in the process), its peer pauses
+ * for `REST` times as long. So one peer's requests take a quarter of the time. The pause is at most `MOST_MS`, because other
+ * peers had their turns between the statements of an answer that takes minutes (an export).
  */
 const LONG_MS = 20
 const REST = 3
@@ -35,7 +35,7 @@ export interface Bounds {
 export interface Timing {
   readonly now: () => number
   readonly later: (ms: number, run: () => void) => void
-  /** Runs something once what waits in the event loop has had its turn. */
+  /** Runs a function after the work that waits in the event loop already. */
   readonly soon: (run: () => void) => void
 }
 
@@ -44,14 +44,14 @@ interface Peer {
   readonly key: string
   readonly slots: number
   underWay: number
-  /** When its next request may begin. */
+  /** When the next request of the peer may begin. */
   restsUntil: number
   readonly queue: Array<Ticket>
 }
 
 /** A request that waits for a slot. */
 export class Ticket {
-  /** Called once when it gets its slot; set by the caller of `enter`, at once. */
+  /** Called once when the request gets its slot. The caller of `enter` must set it at once. */
   granted: (slot: Slot) => void = () => undefined
   readonly peer: Peer
   readonly bytes: number
@@ -146,7 +146,7 @@ export class LargeReadQueue {
     return this.#waiting
   }
 
-  /** Takes a slot, or a place in the queue. Returns "full" if the peer has too many requests in the queue, "busy" if the process has. */
+  /** Takes a slot or joins the queue. Returns "full" if the queue has too many requests of the peer, "busy" if it has too many in all. */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
     const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, restsUntil: 0, queue: [] }
     if (peer.queue.length >= this.bounds.waiting) return "full"
@@ -187,7 +187,7 @@ export class LargeReadQueue {
 
   /** An answer has left. */
   leave(peer: Peer): void {
-    // Not at once: the requests of one peer would follow each other without a turn for anybody else.
+    // If the slot were free at once, the requests of one peer would follow each other without a turn for other peers.
     this.timing.soon(() => {
       peer.underWay--
       this.#underWay--
@@ -268,7 +268,7 @@ export class LargeReads extends Context.Service<LargeReads, {
   readonly ofAgent: Bounded
   /** Runs the transfer of a file in a slot of this IP address, until the answer to the current request has left. */
   readonly file: <A, E, R>(address: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
-  /** Runs the effect in a slot of this agent that is free again when the effect has ended: for answers that may take minutes. */
+  /** Runs the effect, which may take minutes, in a slot of this agent. The slot is free again when the effect has ended. */
   readonly during: Bounded
 }>()("parley/rates/LargeReads") {
   static readonly layer = Layer.effect(
@@ -361,7 +361,7 @@ export class LargeReads extends Context.Service<LargeReads, {
         Effect.withFiber((fiber) => {
           const source = Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.source
           if (!(source instanceof Asked)) return during(slots)(key, size, effect)
-          // A request that calls the API for its answer has one slot for all of it.
+          // A request that calls other endpoints for its answer has one slot for all these calls.
           if (source.reading !== undefined) return effect
           return Effect.flatMap(
             slotOf(answers, key, slots, bytesOf(size, fiber.context), (slot) => attach(source, slot)),

@@ -32,23 +32,23 @@ export const RATES: Readonly<Record<string, LimitName>> = {
 /** A limit that an operator has changed (wire.md O). */
 export interface LimitChange {
   readonly name: string
-  /** Null: for all. */
+  /** Null if the change is for all agents. */
   readonly agentId: string | null
   readonly value: number
-  /** Milliseconds; null: until it is taken back. */
+  /** When the change ends, in milliseconds, or null if it lasts until an operator removes it. */
   readonly until: number | null
 }
 
 /**
- * What operators have changed in the limits, in this process's memory: a look-up is synchronous, because it is on the send
- * path, and costs one comparison while nothing is changed. The rows are read by `LimitChanges`, on every node.
+ * The changes that operators have made to limits, in this process's memory. A look-up is synchronous, because it is on the
+ * send path, and costs one comparison while no limit is changed. `LimitChanges` reads the rows, on every node.
  */
 export interface LimitsShape {
-  /** The value in force: the change for this agent, else the one for all, else the configuration's. */
+  /** The value in force: the change for this agent, else the change for all agents, else the configured value. */
   readonly of: (name: LimitName, configured: number, agentId?: string) => number
   /** The rule with the limit in force for this key. */
   readonly rule: (rule: RateRule, key: string) => RateRule
-  /** Whether anything is changed. */
+  /** Whether any limit is changed. */
   readonly any: () => boolean
   /** Replaces all changes. */
   readonly set: (changes: ReadonlyArray<LimitChange>) => void
@@ -80,7 +80,7 @@ const make = (now: () => number): LimitsShape => {
   }
 }
 
-/** The limits in force. Without the layer nothing is ever changed. */
+/** The limits in force. Without the layer no limit is ever changed. */
 export class Limits extends Context.Reference<LimitsShape>("parley/rates/Limits", {
   defaultValue: () => ({ ...make(() => 0), set: () => undefined })
 }) {

@@ -11,25 +11,25 @@ import { RateLimited } from "../wire/WireError.ts"
 
 /**
  * Rate limits by key. They fail open: while the shared count (Redis) does not answer, a request passes if this
- * process's own count allows it (wire.md G.17). The `RateLimit-*` headers of a response describe the limit, of all
- * those that the request counts against, with the fewest requests remaining.
+ * process's own count allows it (wire.md G.17). Of all limits that a request counts against, the `RateLimit-*` headers
+ * of the response describe the one with the fewest requests remaining.
  */
 export class RateLimits extends Context.Service<RateLimits, {
   /** Counts one request, or refuses it without counting it; the refusal's `Retry-After` is exact. */
   readonly take: (rule: RateRule, key: string) => Effect.Effect<RateState, RateLimited>
   /**
-   * Counts one request in several windows of different rules, or in none; of several refusals the one with the longest
+   * Counts one request in several windows of different rules, or in none. Of several refusals, the one with the longest
    * wait is reported.
    */
   readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateLimited>
   /**
-   * Counts `charge` for a request whose effect begins with a take of its own: before the effect, or, with Redis, in
-   * the same round trip as that take. The charge counts even if that take is refused.
+   * Counts `charge` for a request whose effect begins with a take of its own. The charge is counted before the effect or,
+   * with Redis, in the same round trip as the effect's take. The charge counts even if the effect's take is refused.
    */
   readonly owing: <A, E, R>(charge: Charge, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
-  /** Frees the place of a request that should not count after all; in Redis this happens a moment later. */
+  /** Frees the place of a request that should not count after all. In Redis this happens a moment later. */
   readonly giveBack: (rule: RateRule, key: string, state: RateState) => void
-  /** What this process has accepted of a key within the windows that have not passed, by rule; for looking only. */
+  /** The requests of a key that this process has accepted within the current windows, by rule. For display only. */
   readonly countsOf: (key: string) => ReadonlyArray<RateCount>
 }>()("parley/rates/RateLimits") {
   /**

@@ -15,13 +15,13 @@ interface Request extends Taking {
 /**
  * The windows that all processes share in Redis, on top of a local count of this process.
  *
- * - Whatever happens to Redis, one process alone never accepts more than a limit: a request first holds places in the
- *   local count, and is refused without a call to Redis if there are none.
+ * - Whatever happens to Redis, one process alone never accepts more than a limit. A request first holds places in the
+ *   local count. If there are none, it is refused without a call to Redis.
  * - The requests of one turn of the event loop share one command (several above MOST_WINDOWS windows).
  * - A place that Redis refuses is released in the local count. A place that Redis grants is counted locally at the same
  *   time, so the local count refuses nothing that Redis would accept.
  * - If Redis does not answer, the local count decides, and the places stay counted there. A command that Redis executes
- *   after the deadline counts nothing: what queued up while Redis hung must not fill the windows of later requests.
+ *   after the deadline counts nothing, so that commands that queued up while Redis hung do not fill later windows.
  */
 export class SharedWindows {
   private readonly own: SlidingWindows
@@ -40,8 +40,8 @@ export class SharedWindows {
   }
 
   /**
-   * Takes a place in every window, or in none; the first `alone` charges count even if the others are refused.
-   * Returns the outcome if it needs no call to Redis; otherwise calls `decided` once.
+   * Takes a place in every window, or in none. The first `alone` charges count even if the others are refused.
+   * Returns the outcome if it needs no call to Redis, and otherwise calls `decided` once.
    */
   take(charges: ReadonlyArray<Charge>, alone: number, decided: (outcome: Outcome) => void): Outcome | undefined {
     const first = alone === 0 ? [] : this.own.hold(charges.slice(0, alone))
@@ -60,7 +60,7 @@ export class SharedWindows {
     if (state.sharedAt !== null) this.redis.remove(windowKey({ rule, key }), state.sharedAt)
   }
 
-  /** What this process has accepted of a key. */
+  /** The requests of a key that this process has accepted. */
   countsOf(key: string): ReadonlyArray<RateCount> {
     return this.own.countsOf(key)
   }
@@ -68,7 +68,7 @@ export class SharedWindows {
   private ask(request: Request): Outcome | undefined {
     const reason = this.redis.unusable()
     if (reason !== undefined) return this.settleAlone(request, reason)
-    // Runs after this turn's sockets were read, so that their requests go in one command.
+    // The flush runs after this turn's sockets were read, so that all their requests share one command.
     if (this.gathered.push(request) === 1) setImmediate(() => this.flush())
     return undefined
   }
@@ -132,13 +132,13 @@ type Reason = typeof ALONE[number]
 
 /**
  * Estimates Redis's clock from the times in its answers. Redis reads its clock after the command was sent, so the
- * estimate is never behind that clock; it is ahead by at most the delay of the fastest answer.
+ * estimate is never behind Redis's clock. It is ahead by at most the delay of the fastest answer.
  */
 export class RedisClock {
-  /** Upper bound of how far Redis's clock is ahead of this process's, in microseconds; undefined: not known yet. */
+  /** Upper bound of how far Redis's clock is ahead of this process's, in microseconds. Undefined while it is not known. */
   private aheadMicros: number | undefined
 
-  /** Redis's time in microseconds at a time of this process in milliseconds; 0: not known. */
+  /** Redis's time in microseconds at a time of this process in milliseconds, or 0 if it is not known. */
   at(millis: number): number {
     return this.aheadMicros === undefined ? 0 : millis * 1_000 + this.aheadMicros
   }
@@ -148,7 +148,7 @@ export class RedisClock {
     const most = micros - askedAt * 1_000
     if (
       this.aheadMicros === undefined || most < this.aheadMicros ||
-      // The result would be later than the answer itself, so Redis's clock was set: start again.
+      // The result would be later than the answer itself, so Redis's clock was set, and the estimate starts again.
       micros - this.aheadMicros > answeredAt * 1_000
     ) this.aheadMicros = most
     return (micros - this.aheadMicros) / 1_000

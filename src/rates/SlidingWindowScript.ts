@@ -8,14 +8,18 @@ import type { RateLimited } from "../wire/WireError.ts"
  * requests, oldest first. The list never has more entries than the limit, and expires one window after the last one.
  * One run of the script decides many requests, one after the other.
  *
- * KEYS: the windows of all requests. ARGV: the current time, 0 for Redis's own; the latest time at which anything may
- * be counted, 0 for no bound; then for each request the number of its windows, the number of windows (the first ones)
- * that count even if others refuse, and the limit and the length in milliseconds of each window.
+ * KEYS holds the windows of all requests. ARGV begins with the current time (0 for Redis's own clock) and the latest time
+ * at which anything may be counted (0 for no bound). Then each request has the number of its windows, the number of its
+ * first windows that count even if others refuse, and for each window the limit and the length in milliseconds.
  *
- * Returns the time of the decision, and nothing else if that is past the bound. Then for each request: 0 if it is
- * accepted, i if its window i refuses it (the one with the longest wait if several do), -1 if a key is not a list;
- * the number of places taken; if refused, the wait in milliseconds; and for each place the number of requests
- * remaining, the milliseconds until the oldest entry leaves the window, and the time of the place.
+ * The answer begins with the time of the decision, and ends there if that time is past the bound. Then each request has:
+ *
+ * - 0 if it is accepted, i if its window i refuses it (of several windows, the one with the longest wait), -1 if a key is
+ *   not a list,
+ * - the number of places taken,
+ * - if it is refused, the wait in milliseconds,
+ * - for each place the number of requests remaining, the milliseconds until the oldest entry leaves the window, and the
+ *   time of the place.
  *
  * If the clock goes back, a window uses the time of its newest entry until the clock has caught up. If the newest
  * entry is more than a window or `SET_BACK_MS` ahead of the clock, the clock was set back, and the window is cleared instead.
@@ -124,14 +128,14 @@ export interface TakenPlace {
 export interface Taken {
   /** The places taken, for the first charges in order; the remaining charges took none. */
   readonly places: ReadonlyArray<TakenPlace>
-  /** Undefined: the request is accepted. `Broken`: a key does not hold a window. */
+  /** Undefined if the request is accepted. `Broken` if a key does not hold a window. */
   readonly refusal: RateLimited | "Broken" | undefined
 }
 
 export interface TakenAll {
   /** The time of the decision, in microseconds of Redis's clock. */
   readonly at: number
-  /** The result of each request; undefined: the command came after its deadline, and nothing was counted. */
+  /** The result of each request. Undefined if the command came after its deadline, so that nothing was counted. */
   readonly all: ReadonlyArray<Taken> | undefined
 }
 

@@ -21,7 +21,7 @@ export class SlidingWindows {
     return waitMs > 0 ? rateRefusal(rule, waitMs) : taken(log, rule, now)
   }
 
-  /** Takes a place in every window, or in none and returns the refusal with the longest wait. Each rule at most once. */
+  /** Takes a place in every window, or in none and returns the refusal with the longest wait. Each rule may occur once. */
   takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
     const now = this.now()
     const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
@@ -30,7 +30,7 @@ export class SlidingWindows {
 
   /**
    * Reserves a place in every window, or in none, for a request that Redis decides on. A held place counts against
-   * the limit; it must be settled or released.
+   * the limit, and must be settled or released.
    */
   hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateLimited {
     const now = this.now()
@@ -44,7 +44,7 @@ export class SlidingWindows {
     this.tables.get(rule.name)?.peek(key)?.remove(at)
   }
 
-  /** The windows of a key that hold something. */
+  /** The windows of a key that are not empty, each with its number of requests. */
   countsOf(key: string): ReadonlyArray<RateCount> {
     const now = this.now()
     return [...this.tables.values()].flatMap(({ logs, rule }) => {
@@ -106,8 +106,8 @@ export class HeldPlace {
 }
 
 /**
- * With more keys than this under one rule the oldest key is dropped: memory stays bounded, and that key's limit fails
- * open.
+ * If one rule has more keys than this, the oldest key is dropped. So memory stays bounded, and the limit of the dropped
+ * key fails open.
  */
 const MAX_KEYS = 500_000
 
@@ -116,7 +116,7 @@ const MAX_KEYS = 500_000
  * and drops the idle ones, so that at most about a third of all keys are idle.
  */
 class KeyTable {
-  /** As it was first used. */
+  /** The rule as it was first used. */
   readonly rule: RateRule
   readonly logs = new Map<string, WindowLog>()
   private cursor = this.logs.entries()
@@ -173,7 +173,7 @@ export class WindowLog {
   private times = new Float64Array(SMALLEST)
   private head = 0
 
-  /** Milliseconds, rounded up, until there is a place; 0: there is one. */
+  /** Milliseconds, rounded up, until a place is free, or 0 if a place is free now. */
   wait(rule: RateRule, now: number): number {
     this.prune(rule.windowMs, now)
     // The index, oldest first, of the entry that must leave the window before another request is accepted.

@@ -18,14 +18,14 @@ const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refu
 /** The part of a socket that the handling of its frames needs. */
 export interface FrameSource extends Asking {
   readonly socket: Asking["socket"] & { readonly readyState: number }
-  /** The id of its upgrade request, which all work for its frames is attributed to. */
+  /** The id of the socket's upgrade request, to which all work for its frames is attributed. */
   readonly requestId: string | undefined
-  /** When its frames that the limit counts arrived. */
+  /** When the frames arrived that count against the limit. */
   frames: WindowLog | undefined
-  /** Its frames that were answered with an error, and whether it is read more slowly because of them. */
+  /** The frames that were answered with an error, and whether the socket is read more slowly because of them. */
   refusals: Refusals | undefined
   slowed: boolean
-  /** Conversations to be marked as read, each up to a seq: a later mark is merged into the one that waits. */
+  /** Conversations to be marked as read, each up to a seq. A later mark is merged into the waiting one. */
   reads: Map<string, number> | undefined
 }
 
@@ -42,7 +42,7 @@ export interface FrameDependencies {
   readonly logDefect: (defect: unknown) => Effect.Effect<void>
 }
 
-/** A frame's JSON object with its type; undefined for anything else. */
+/** Parses a frame to a JSON object with a type. Undefined for anything else. */
 export const parseClientFrame = (text: string): { readonly type: string; readonly [key: string]: unknown } | undefined => {
   try {
     const value: unknown = JSON.parse(text)
@@ -60,12 +60,12 @@ const decodeTyping = Schema.decodeUnknownOption(
 )
 const decodePresence = Schema.decodeUnknownOption(clientFrames["presence.update"])
 
-/** What the frames of an authenticated socket do (wire.md E): their effects, their limit, and the answers to bad ones. */
+/** Handles the frames of an authenticated socket (wire.md E): their effects, their limit, and the answers to bad ones. */
 export const makeClientFrames = (deps: FrameDependencies) => {
   const { conversations, deliveries, now, presences } = deps
   const rule: RateRule = { name: "frames", limit: deps.framesPerSecond, windowMs: 1_000, window: "second" }
 
-  /** Answers a frame with an error, and slows or closes a socket that gets too many of them. */
+  /** Answers a frame with an error, and slows or closes a socket that gets too many errors. */
   const refuse = (source: FrameSource, session: Session, code: string, message: string, action: string | null, id: unknown): void => {
     // An id that is nested too deep to be serialised is not repeated.
     const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
@@ -87,7 +87,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   const look = (source: FrameSource, session: Session, effect: Effect.Effect<void>): void =>
     withBackpressure(source, session.agent, effect, { now, fork: deps.fork(source) })
 
-  /** Whether the socket may send one more frame: the limit holds for any second. */
+  /** Whether the socket may send one more frame. The limit holds for every period of one second. */
   const mayReceive = (source: FrameSource): boolean => {
     const time = now()
     const frames = source.frames ??= new WindowLog()

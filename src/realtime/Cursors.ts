@@ -9,9 +9,9 @@ export interface Following {
 const CHUNK = 500
 
 /**
- * Compares sessions with the newest numbers of their inboxes in storage. One comparison runs at a time,
- * so each session gets older numbers before newer ones, and a cursor that moved between two reads is
- * never mistaken for one that storage has lost (Session.check).
+ * Compares sessions with the newest numbers of their inboxes in storage. One comparison runs at a time, so each session
+ * gets older numbers before newer ones. So a cursor that moved between two reads is not mistaken for one that is beyond
+ * storage (Session.check).
  */
 export const makeComparison = <E>(
   connections: Iterable<Following>,

@@ -14,9 +14,8 @@ export const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 const CHUNK = 500
 
 /**
- * Closes the sockets whose keys have died without a notice. Checks only sockets that were sessions before
- * the query: its result says nothing about those that connect meanwhile, and clients do not reconnect
- * after this close.
+ * Closes the sockets whose keys have become invalid without a notice. Checks only sockets that were sessions before the
+ * query, because its result says nothing about later ones, and clients do not reconnect after this close.
  */
 export const closeDeadKeys = Effect.fnUntraced(function*<E>(
   connections: Iterable<Keyed>,

@@ -15,6 +15,7 @@ import { catchingUp, countClosed, reconnects, socketsOpened } from "../platform/
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { forRequest } from "../platform/RequestId.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { refuse } from "../wire/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
@@ -42,9 +43,12 @@ const MAX_FRAGMENTS = 64
 const MAX_CHUNKS = 512
 const READERS = 8
 const DRAIN_MS = 5_000
-/** A client waits four seconds for hello.ok: it must learn before then that it has to try again. */
+/**
+ * How long the check of a key may take. A client waits four seconds for hello.ok, and must learn before then that it
+ * has to retry.
+ */
 const KEY_CHECK = "3 seconds"
-/** Over how long a server that stops spreads the closing of its sockets. */
+/** The time over which a stopping server spreads the closing of its sockets, in milliseconds. */
 const SPREAD_MS = 2_000
 const SPREAD_TICK_MS = 20
 /** How soon an agent's next socket counts as a reconnect, and how many agents are remembered for it. */
@@ -60,14 +64,14 @@ const LEAVING: CloseReason = { code: 1013, text: "the server is shutting down: t
 /** A socket from its upgrade to its end. */
 interface Connection extends FrameSource {
   readonly socket: WebSocket
-  /** What the client called itself in the upgrade. */
+  /** The client's name from the upgrade request. */
   readonly client: string | null
   session: Session | undefined
   /** Its place among its agent's sockets, from the check of its key until it is closed. */
   place: SocketSlot | undefined
   /** The hash of its key, set when the session begins. */
   keyHash: string
-  /** Frames that came while the key or the place is checked; undefined at any other time. */
+  /** Frames that arrived while the key or the place is checked. Undefined at any other time. */
   early: Array<string> | undefined
   /** When a HELLO or a pong is due, on the monotonic clock. */
   deadline: number
@@ -75,12 +79,12 @@ interface Connection extends FrameSource {
   awaitingPong: boolean
 }
 
-/** Without the capabilities: malformed ones do not make a HELLO invalid. */
+/** Leaves out the capabilities, because malformed ones do not make a HELLO invalid. */
 const decodeHello = Schema.decodeUnknownOption(clientFrames.hello.mapFields(Struct.omit(["capabilities"])))
 const decodeCapabilities = Schema.decodeUnknownOption(Schema.Array(Schema.String))
 /**
- * `/v1/ws` (wire.md E): authentication, places and heartbeats of sockets; a Session decides what is shown
- * on them, ClientFrames what their frames do.
+ * Serves `/v1/ws` (wire.md E): authentication, places and heartbeats of sockets. A Session decides what a socket shows,
+ * and ClientFrames handles what its client sends.
  */
 export const GatewayLive = Layer.effect(
   UpgradeHandler,
@@ -99,7 +103,7 @@ export const GatewayLive = Layer.effect(
     const fork = (effect: Effect.Effect<void>): void => {
       runFork(Effect.catchDefect(effect, logDefectOf))
     }
-    // For all waiting here: a change of the wall clock must neither close sockets nor keep dead ones.
+    // Deadlines use the monotonic clock, so that a change of the wall clock neither closes sockets nor keeps dead ones.
     const now = monotonicMillis(clock)
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
@@ -124,7 +128,7 @@ export const GatewayLive = Layer.effect(
       logDefect: logDefectOf
     })
     const connections = new Set<Connection>()
-    /** When an agent's last socket here ended, of those that may come back as a reconnect; oldest first. */
+    /** When the latest socket of an agent on this node ended, oldest first. A socket that follows soon counts as a reconnect. */
     const left = new Map<string, number>()
     let leaving = false
 
@@ -154,7 +158,7 @@ export const GatewayLive = Layer.effect(
       connection.socket.close(reason.code, reason.text)
     }
 
-    /** Called once the key is valid: the socket becomes a session of its agent, if there is a place for it. */
+    /** Called once the key is valid. The socket becomes a session of its agent, if there is a place for it. */
     const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
       if (connection.socket.readyState !== 1) return
       const place = liveAgents.enter(agent.id, () => {
@@ -199,7 +203,7 @@ export const GatewayLive = Layer.effect(
       const { early } = connection
       connection.early = undefined
       if (early !== undefined) for (const text of early) receive(connection, text)
-      // If the key died between its check and the attachment, no session was notified: check it again.
+      // If the key became invalid between its check and the attachment, no session was notified. Check it again.
       fork(Effect.matchEffect(auth.authenticate(key), {
         onFailure: (failure) =>
           failure._tag === "Unauthorized" ? Effect.sync(() => session.close(badKey)) : Effect.void,
@@ -208,8 +212,8 @@ export const GatewayLive = Layer.effect(
     }
 
     /**
-     * A session must not show muted messages, so it starts once the mutes are known. What is committed
-     * after it has read storage must be pushed here, so every node has to know of it first.
+     * Starts a session once the mutes are loaded, because it must not show muted messages. Messages that are committed
+     * after its read of storage must be pushed to this node, so every node must know of the session before it starts.
      */
     const begin = (session: Session): void =>
       fork(Effect.matchEffect(
@@ -313,7 +317,8 @@ export const GatewayLive = Layer.effect(
         left.set(session.agent.id, now())
         if (left.size > MAX_LEFT) left.delete(left.keys().next().value!)
         liveAgents.detach(session.agent.id, session)
-        // If the last sockets close on two nodes at once, the report that comes last must know of both closes.
+        // If the last sockets close on two nodes at once, the later update must know of both closes. Wait for the
+        // announcements first.
         if (session.agent.sessions.size === 0) {
           fork(Effect.andThen(liveAgents.reachable, Effect.ignore(presences.sockets(session.agent.id))))
         }
@@ -322,8 +327,8 @@ export const GatewayLive = Layer.effect(
     }
 
     /**
-     * Completes an upgrade. Temporary failures are reported on the socket: a client that gets a 503 for
-     * its upgrade may never try again, but it does after a 1013.
+     * Completes an upgrade. Temporary failures are reported on the socket, because a client that gets a 503 for its
+     * upgrade may never retry, but it does after a 1013.
      */
     const accept = (request: IncomingMessage, socket: Duplex, head: Buffer, then: (connection: Connection) => void): void => {
       if (socket.destroyed) return
@@ -338,7 +343,7 @@ export const GatewayLive = Layer.effect(
       requestIds.set(request, requestId)
       const header = request.headers.authorization
       if (header === undefined) return accept(request, socket, head, () => undefined)
-      const key = /^bearer +(\S+) *$/i.exec(header)?.[1] ?? ""
+      const key = bearerOf(header)
       const capabilities = String(request.headers["x-agentchat-capabilities"] ?? "").split(",").map((one) => one.trim())
       socket.on("error", ignore)
       fork(Effect.matchCause(checked(key), {
@@ -403,7 +408,7 @@ export const GatewayLive = Layer.effect(
       Schedule.spaced(TICK)
     ))
 
-    /** Closes the sockets whose keys have died without a notice, and reads the mutes again. */
+    /** Closes the sockets whose keys have become invalid without a notice, and reads the mutes again. */
     const recheck = Effect.gen(function*() {
       yield* checkKeys
       yield* liveAgents.reloadMutes
@@ -415,11 +420,11 @@ export const GatewayLive = Layer.effect(
       fork(Effect.gen(function*() {
         yield* recheck
         yield* Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), { concurrency: 8, discard: true })
-        // A socket may have been let in meanwhile by an account that was cached before its key changed.
+        // A socket may have been accepted meanwhile for an account that was cached before its key changed.
         yield* Effect.sleep(CACHED)
         yield* recheck
       })))
-    // Twice, because only the second comparison acts.
+    // Compare twice, because only the second comparison acts.
     liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 
     const turnAway = (): void => {
@@ -429,7 +434,7 @@ export const GatewayLive = Layer.effect(
 
     const drain = Effect.gen(function*() {
       turnAway()
-      // Not all at once, because the clients reconnect to the other nodes.
+      // Close the sockets over some time, because the clients reconnect to the other nodes.
       const closing = [...connections]
       const slice = Math.ceil(closing.length * SPREAD_TICK_MS / SPREAD_MS)
       while (closing.length > 0) {

@@ -5,7 +5,10 @@ import { WindowLog } from "../rates/SlidingWindows.ts"
 /** Look-ups of a socket that may be under way at once. While more of them wait, the server does not read from the socket. */
 const MAX_LOOKUPS = 4
 
-/** Look-ups that all sockets of an agent on this node may begin in 100 ms. PGlite answers within the call, so `MAX_LOOKUPS` alone bounds nothing. */
+/**
+ * Look-ups that all sockets of an agent on this node may begin in 100 ms. PGlite answers within the call, so
+ * `MAX_LOOKUPS` alone bounds nothing.
+ */
 const LOOKUPS_IN_100_MS = 10
 const RULE: RateRule = { name: "look-ups", limit: LOOKUPS_IN_100_MS, windowMs: 100, window: "100 ms" }
 
@@ -17,7 +20,7 @@ export interface Reading {
 }
 
 /**
- * Pauses reading until `letGo` has been called as often; frames that were read together with the last one
+ * Pauses reading until `letGo` has been called as often as `hold`. Frames that were read together with the last one
  * still arrive.
  */
 export const hold = (reading: Reading): void => {
@@ -32,7 +35,7 @@ export const letGo = (reading: Reading): void => {
 export interface Asking extends Reading {
   /** Look-ups under way. */
   lookups: number
-  /** Look-ups that wait. They belong to the frames that were read together. */
+  /** Look-ups that wait, for frames that were read before the pause. */
   waiting: Array<Effect.Effect<void>> | undefined
 }
 

@@ -1,22 +1,21 @@
-/** After how many seconds' worth of refused frames, at the full rate, a socket is closed. */
+/** How many seconds' worth of refused frames, at the full rate, close a socket. */
 const FLOOD_SECONDS = 10
 
-/** How long nothing is read from a socket with too many refused frames, in milliseconds. */
+/** How long reading from a socket with too many refused frames is paused, in milliseconds. */
 export const SLOWED_MS = 500
 
 /**
- * The frames of one socket that were answered with an error. Each takes `1 / perSecond` seconds from an
- * allowance that time restores. A socket that has used a whole second in advance is slowed; one that has
- * used ten seconds without the allowance being whole in between is closed. So a faulty client gets an
- * error for each frame, and a flood costs no more than reading it now and then, and ends. Times are
- * monotonic milliseconds.
+ * Counts the frames of one socket that were answered with an error. Each takes `1 / perSecond` seconds from an
+ * allowance that time restores. A socket that has used a whole second in advance is slowed. A socket that has used ten
+ * seconds before the allowance was full again is closed. So a faulty client gets an error for each frame, while a flood
+ * is read only now and then, and ends with the close. Times are monotonic milliseconds.
  */
 export class Refusals {
-  /** When the allowance is whole again. */
+  /** When the allowance is full again. */
   private until = 0
   private inARow = 0
 
-  /** Counts one more refusal, where `perSecond` are allowed; returns what becomes of the socket. */
+  /** Counts one more refusal, of which `perSecond` are allowed. Returns what to do with the socket. */
   add(perSecond: number, now: number): "stays" | "slowed" | "closed" {
     if (now >= this.until) {
       this.until = now

@@ -12,10 +12,7 @@ import type { CloseReason } from "../agents/Sessions.ts"
 
 /** Rows read from storage at once. */
 const PAGE = 100
-/**
- * How long a gap among the hints may only mean that two commits were answered out of order, before
- * storage is read.
- */
+/** How long a gap in the hints may last before storage is read, in milliseconds. Two commits may be answered out of order. */
 const REORDER_MS = 10
 const MAX_AHEAD = 256
 const MAX_ECHOES = 1_024
@@ -23,7 +20,7 @@ const MAX_ECHOES = 1_024
 const MAX_UNACKED = 4_096
 /** Conversations whose last shown message a socket remembers. */
 const MAX_RECENT = 64
-/** Outlasts a restart of the database: some 6 s in all. */
+/** Retries reads for some 6 s in all, to outlast a restart of the database. */
 export const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
 
 interface Ahead {
@@ -53,11 +50,11 @@ const UNKNOWN: SessionOrigin = { since: 0, client: null }
 
 interface Shown {
   readonly seq: number
-  /** The cursor at that time. */
+  /** The cursor when the message was shown. */
   readonly inboxNo: number
 }
 
-/** When a session began, in milliseconds, and what its client calls itself. */
+/** When a session began, in milliseconds, and its client's name. */
 export interface SessionOrigin {
   readonly since: number
   readonly client: string | null
@@ -69,7 +66,7 @@ export interface SessionDependencies {
   /** Bounds how many sessions read their backlog at once. */
   readonly readers: Semaphore.Semaphore
   readonly fork: (effect: Effect.Effect<void>) => void
-  /** Unsent bytes above which the backlog waits for the socket (wire.md E.3). */
+  /** Unsent bytes above which the backlog waits for the client to read (wire.md E.3). */
   readonly backlogBytes: number
   /** Unsent bytes above which a socket is closed (wire.md E.4). */
   readonly unsentBytes: number
@@ -77,29 +74,28 @@ export interface SessionDependencies {
 }
 
 /**
- * One authenticated socket: a cursor over its agent's inbox numbers. Number `cursor + 1` is sent as it
- * comes; after a gap the session reads on from storage, in order, until the cursor has caught up. So the
- * backlog, a lost hint and a re-attach are one case, no live message overtakes the backlog, and memory is
- * bounded by a page. The agent's own messages have no number: each waits until the cursor has reached the
- * newest number that the agent's inbox had when the message was committed. A message that is muted when
- * its turn comes is skipped, like one that was delivered elsewhere: this socket never shows it, even if
- * the mute ends; sync and the next socket's backlog have it.
+ * One authenticated socket: a cursor over its agent's inbox numbers. Number `cursor + 1` is sent as soon as it arrives.
+ * After a gap, the session reads on from storage, in order, until the cursor has caught up. So the backlog, a lost hint
+ * and a reconnect are one case, no live message overtakes the backlog, and memory is bounded by a page. The agent's own
+ * messages have no number. Each waits until the cursor has reached the newest number that the agent's inbox had when
+ * the message was committed. A message that is muted when its turn comes is skipped. This socket never shows it, even
+ * if the mute ends. Sync and the next socket's backlog have it.
  *
- * An own message may come late from another node, after storage or the conversation's next owner has
- * shown what was written after it: then it is dropped.
+ * An own message may come late from another node, after storage or the conversation's next owner has shown later
+ * messages of the conversation. In that case the session drops it.
  */
 export class Session implements LiveSession {
   readonly agent: LiveAgent
   readonly handle: string
   private readonly socket: WebSocket
   private readonly deps: SessionDependencies
-  /** Whether the client acknowledges; if not, a frame that the socket took counts as delivered (wire.md E.2). */
+  /** Whether the client acknowledges. If not, a frame that the socket accepted counts as delivered (wire.md E.2). */
   private readonly acknowledges: boolean
   private cursor = 0
-  /** The highest number that was really sent; the cursor also passes numbers that need no showing. */
+  /** The highest number that was sent. The cursor also passes numbers that are not shown. */
   private shown = 0
   private live = false
-  /** The newest number among the hints, and those of comparisons that came while the session was reading. */
+  /** The newest number among the hints, and among those of comparisons that came while the session was reading. */
   private head = 0
   private ahead: Map<number, Ahead> | undefined
   private waitingForHole = false
@@ -110,7 +106,7 @@ export class Session implements LiveSession {
   private recent: Map<string, Shown> | undefined
   /** The highest cursor among the entries that `recent` has dropped. */
   private forgotten = 0
-  /** The cursor when it was found to be beyond storage; 0: it is not. */
+  /** The cursor when it was found to be beyond storage, or 0 if it is not. */
   private beyond = 0
   private closed = false
   private corked: Socket | undefined
@@ -155,7 +151,8 @@ export class Session implements LiveSession {
   }
 
   echo(after: number, before: number | null, frame: string, place?: MessagePosition): void {
-    // The next message of the conversation has been shown: a lower seq may not follow, history has it.
+    // The next message of the conversation has been shown. Do not send a lower seq after it. The history has this
+    // message.
     if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
       this.writeEcho(after, frame, place)
@@ -187,7 +184,7 @@ export class Session implements LiveSession {
     }
   }
 
-  /** The socket is gone: reads and sends nothing more. */
+  /** The socket is closed. The session reads and sends nothing more. */
   ended(): void {
     this.closed = true
     if (this.held !== undefined) this.deps.held.release(this.held)
@@ -198,13 +195,13 @@ export class Session implements LiveSession {
   }
 
   /**
-   * Compares the cursor with the newest number in storage. A cursor that is behind the same number twice
-   * has lost a hint. A cursor that was beyond storage, and is so again at the next comparison, means that
-   * storage was restored from a backup: the client has to connect again, and gets what there is.
+   * Compares the cursor with the newest number in storage. A cursor that is behind the same number twice has lost a
+   * hint. A cursor that is beyond storage in two comparisons means that storage was restored from a backup. Then the
+   * socket is closed. When the client connects again, it gets the messages that storage has.
    */
   check(head: number): void {
     if (this.beyond !== 0 && head < this.beyond) {
-      return this.close({ code: 1011, text: "the inbox is not what it was: connect again" })
+      return this.close({ code: 1011, text: "the inbox was restored from a backup: connect again" })
     }
     this.beyond = this.live && this.cursor > head ? this.cursor : 0
     // The page that the session is reading may be older than this number.
@@ -222,21 +219,22 @@ export class Session implements LiveSession {
     }
   }
 
-  /** Whether it reads its backlog from storage. */
+  /** Whether the session reads its backlog from storage. */
   get isCatchingUp(): boolean {
     return !this.live && !this.closed
   }
 
-  /** Acknowledges a message that this socket has shown; for any other, returns the look-up that does so. */
+  /** Acknowledges a message that this socket has shown. For any other message, returns the look-up that acknowledges it. */
   acknowledge(messageId: string): Effect.Effect<void> | undefined {
     const inboxNo = this.unacked?.get(messageId)
     if (inboxNo === undefined) {
-      // An id that cannot be a parameter of a query is no message's.
+      // An id that cannot be a parameter of a query belongs to no message.
       return this.agent.isOwn(messageId) || !isStorable(messageId)
         ? undefined
         : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
     }
-    // The next one begins a new map: the table of one that is used for long keeps what it held (http/UnderWay.ts).
+    // The next push creates a new map: the table of a long-lived map references old entries until a full collection
+    // (http/UnderWay.ts).
     if (this.unacked?.size === 1) this.unacked = undefined
     else this.unacked?.delete(messageId)
     this.deps.deliveries.acknowledge(this.agent.id, inboxNo)
@@ -264,7 +262,7 @@ export class Session implements LiveSession {
     for (const inboxNo of ahead.keys()) if (inboxNo <= this.cursor) ahead.delete(inboxNo)
   }
 
-  /** Sends envelope `inboxNo`; everything below it has been shown or needs no showing. */
+  /** Sends envelope `inboxNo`. All lower numbers have been shown or are not to be shown. */
   private push(inboxNo: number, messageId: string, rendered: Rendered): void {
     this.releaseEchoes(inboxNo - 1)
     this.cursor = inboxNo
@@ -331,8 +329,8 @@ export class Session implements LiveSession {
   private write(frame: string): boolean {
     if (this.closed || this.socket.readyState !== 1) return false
     if (this.socket.bufferedAmount > this.deps.unsentBytes) {
-      // The close frame is queued behind the unsent frames: a peer that reads on in time gets both, any
-      // other is cut off.
+      // The close frame is queued behind the unsent frames. A peer that reads on in time gets both. Any other peer is
+      // disconnected.
       slowSockets.add()
       this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
       return false
@@ -343,7 +341,7 @@ export class Session implements LiveSession {
     return true
   }
 
-  /** Frames of one turn leave in one write: a system call costs as much as all other work for a frame. */
+  /** Sends the frames of one turn in one write, because a system call costs as much as all other work for a frame. */
   private gather(): void {
     if (this.corked !== undefined) return
     const stream = streamOf(this.socket)
@@ -359,7 +357,7 @@ export class Session implements LiveSession {
     this.count()
   }
 
-  /** Counts the bytes that the kernel has not taken. */
+  /** Counts the bytes that the kernel has not accepted yet. */
   private count(): void {
     const { closed, deps: { held }, socket } = this
     if (this.held?.released === false) return held.changed(this.held)
@@ -394,8 +392,8 @@ export class Session implements LiveSession {
     const { agent, deps } = this
     return Effect.gen({ self: this }, function*() {
       while (!this.closed) {
-        // The permit covers the query only: a socket that is slow to take a page must not keep others
-        // from reading theirs.
+        // The permit covers only the query, so that a socket that accepts a page slowly does not keep others from
+        // reading theirs.
         const page = yield* deps.deliveries.page(agent.id, this.cursor, PAGE, (query) => deps.readers.withPermits(1)(query))
         if (page === undefined) return
         for (const row of yield* deps.deliveries.render(page)) {
@@ -417,7 +415,10 @@ export class Session implements LiveSession {
     })
   }
 
-  /** Waits while the socket has more unsent bytes than a backlog may queue, or any unsent bytes while the process holds much for others. */
+  /**
+   * Waits while the socket has more unsent bytes than a backlog may queue. While more than half of the node's bound for
+   * unsent bytes is used, waits until nearly all bytes of the socket are sent.
+   */
   private flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
       const { backlogBytes, held } = this.deps

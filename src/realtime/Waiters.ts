@@ -18,27 +18,30 @@ import { readAgain } from "./Session.ts"
 
 /** How often the listeners are compared with storage. */
 const CHECK = "5 seconds"
-/** How often it is checked whose time is over: one fiber for all waits, instead of a timer for each. */
+/** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
 const TICK = "100 millis"
 /** Undelivered messages read at once while looking for one that is not muted. */
 const PAGE = 100
-/** Over how long a server that stops spreads the ends of its waits: the callers come back to the other nodes. */
+/**
+ * The time over which a stopping server spreads the ends of its waits, in milliseconds, because their callers go to the
+ * other nodes.
+ */
 const SPREAD_MS = 2_000
-/** How long a server that stops holds a new wait before it sends the caller elsewhere. */
+/** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
 const TURNED_AWAY = "1 second"
-/** An agent that waits in a loop stays online in between. */
+/** How long an agent stays online after a wait, so that one that waits in a loop is online all the time. */
 const BETWEEN_WAITS = "5 seconds"
 
 const TOO_MANY = "too many sockets of this agent"
 
 
-/** What a listener hears about the inbox of its agent. */
+/** The callbacks of a listener, for events of its agent's inbox. */
 export interface Ears {
-  /** A message of this conversation was committed that is not muted, an own one included. */
+  /** A message of this conversation was committed that is not muted. `own` says whether the agent sent it. */
   readonly message: (conversationId: string, own: boolean) => void
-  /** Something may have been missed. */
+  /** Messages may have been missed. */
   readonly missed: () => void
-  /** No more is heard; undefined: because the server stops. */
+  /** The listener has ended for this reason, or because the server stops if undefined. */
   readonly ended: (reason: CloseReason | undefined) => void
 }
 
@@ -48,11 +51,11 @@ export interface Ears {
  */
 export class Listener implements LiveSession {
   agent: LiveAgent
-  /** The newest number of the inbox that it knows of. */
+  /** The newest number of the inbox that the listener knows. */
   reached = 0
-  /** Its place among the agent's sockets, while it has one. */
+  /** The listener's place among the agent's sockets, while it has one. */
   place: SocketSlot | undefined
-  /** It hears no more. */
+  /** Whether the listener has ended. */
   over = false
   private readonly ears: Ears
 
@@ -61,13 +64,13 @@ export class Listener implements LiveSession {
     this.ears = ears
   }
 
-  /** What is compared with storage: itself. */
+  /** The object that is compared with storage (Cursors.ts): the listener. */
   get session(): this {
     return this
   }
 
   hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    // After a gap it does not know of what came before: the comparison with storage finds that.
+    // After a gap, the listener cannot know what came before. The comparison with storage finds that.
     if (inboxNo === this.reached + 1) this.reached = inboxNo
     if (!muted && !this.over) this.ears.message(rendered.conversationId, false)
   }
@@ -88,7 +91,7 @@ export class Listener implements LiveSession {
     this.ears.ended(reason)
   }
 
-  /** Compares with the newest number in storage: a number that it has not heard of is a lost hint. */
+  /** Compares `reached` with the newest number in storage. A greater number there means a lost hint. */
   check(head: number): void {
     if (head <= this.reached || this.over) return
     this.reached = head
@@ -96,7 +99,7 @@ export class Listener implements LiveSession {
   }
 }
 
-/** How a wait ended: with messages, as the JSON texts of their SyncRows; after the time; or because the node stops. */
+/** The result of a wait: messages, as the JSON texts of their SyncRows; a time-out; or `moved`, because the node stops. */
 export interface Waited {
   readonly outcome: "messages" | "timeout" | "moved"
   readonly rows: ReadonlyArray<string>
@@ -106,25 +109,25 @@ const moved: Waited = { outcome: "moved", rows: [] }
 
 export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavailable
 
-/** A wait from its beginning to its answer. While there is no news it is this object, its listener, and no fiber. */
+/** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
 export class Wait implements Ears {
   readonly listener: Listener
   readonly key: string
-  /** How many messages it shows at most. */
+  /** The maximum number of messages in the answer. */
   readonly limit: number
-  /** When it ends without news, on the monotonic clock; it counts from when it listens. */
+  /** When the wait times out, on the monotonic clock. The time counts from when the listener is attached. */
   until = Number.POSITIVE_INFINITY
   readonly settled: (exit: Exit.Exit<Waited, WaitRefusal>) => void
-  /** How far it has read the inbox. */
+  /** The inbox number up to which the wait has read. */
   read = 0
-  /** There may be something that it has not looked at. */
+  /** Whether there may be messages that the wait has not looked up yet. */
   news = false
-  /** Why its listener was ended. */
+  /** Why the listener was ended. */
   reason: CloseReason | undefined
-  /** Whether it is looking, and the fiber that does, once it has begun. */
+  /** Whether a look-up for this wait runs, and its fiber, once the fiber has begun. */
   looking = false
   worker: Fiber.Fiber<Waited | undefined, WaitRefusal> | undefined
-  /** Lets it look. */
+  /** Starts a look-up for a wait. */
   private readonly wake: (wait: Wait) => void
 
   constructor(agent: LiveAgent, key: string, limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
@@ -150,13 +153,13 @@ export class Wait implements Ears {
 }
 
 /**
- * Waits for messages, and listeners to inboxes, for the doors that have no socket. What is committed while a listener is
- * attached is heard, or found in storage by whoever reads it once `listen` has returned.
+ * Waits for messages, and listens to inboxes, for clients without a socket. A message that is committed while a
+ * listener is attached is reported, or found by a read of storage after `listen` has returned.
  */
 export class Waiters extends Context.Service<Waiters, {
   /**
-   * Listens until the scope closes. The key is the one that the agent came with: a key that dies ends the listener, also
-   * if it died just before.
+   * Listens until the scope closes. `key` is the agent's API key. If the key becomes invalid, or did so just before,
+   * the listener ends.
    */
   readonly listen: (agentId: string, key: string, ears: Ears) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
   /**
@@ -164,11 +167,11 @@ export class Waiters extends Context.Service<Waiters, {
    * undelivered ones, muted ones included. Nothing is acknowledged.
    */
   readonly wait: (agentId: string, key: string, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
-  /** The same without a fiber that waits: `settled` is called once, later, unless the wait is cancelled before. */
+  /** Does the same without a fiber that waits. `settled` is called once, later, unless the wait is cancelled before. */
   readonly begin: (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
-  /** Nobody wants to know any more; without effect on a wait that is over. */
+  /** Cancels a wait. Has no effect on a wait that has ended. */
   readonly cancel: (wait: Wait) => void
-  /** From now on waits end soon, and new ones at once: the server is about to stop. */
+  /** Call it when the server is about to stop. Waits end within two seconds, new ones after one second. */
   readonly turnAway: () => void
   /** Whether the server is about to stop. */
   readonly isLeaving: () => boolean
@@ -199,7 +202,7 @@ export class Waiters extends Context.Service<Waiters, {
 
       const tooMany = () =>
         new RateLimited({
-          message: `You hold ${limit} sockets and waits at once, which is all you may: end one first.`,
+          message: `You have ${limit} sockets and waits open, which is the limit: close one first.`,
           details: { limit, window: "at once", retry_after_ms: 1_000 }
         })
 
@@ -213,7 +216,7 @@ export class Waiters extends Context.Service<Waiters, {
           )
         )
 
-      /** Takes a place and attaches; `leave` takes back what was done of it. */
+      /** Takes a place and attaches the listener. `leave` reverses as much of this as was done. */
       const join = Effect.fnUntraced(function*(listener: Listener, key: string) {
         const agentId = listener.agent.id
         const place = listener.place = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
@@ -222,9 +225,10 @@ export class Waiters extends Context.Service<Waiters, {
         listeners.add(listener)
         listener.agent = liveAgents.attach(agentId, listener)
         if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
-        // If the key died between its check and the attachment, the listener was not told.
+        // If the key became invalid between its check and the attachment, the listener was not notified. Check it
+        // again.
         yield* admitted(key)
-        // As for sockets: what is committed from now on is pushed here, and muted messages are known.
+        // As for sockets, wait until other nodes push to this listener and the agent's mutes are loaded.
         yield* liveAgents.reachable
         yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
       })
@@ -246,12 +250,12 @@ export class Waiters extends Context.Service<Waiters, {
         return listener
       })
 
-      /** Fails unless the key is still good. */
+      /** Fails unless the key is still valid and its agent is not suspended. */
       const admitted = (key: string) =>
         Effect.flatMap(auth.authenticate(key), (agent) =>
           agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
 
-      /** Whether an undelivered message above `after` is not muted; also how far the inbox was read. */
+      /** Whether an undelivered message above `after` is not muted, and how far the inbox was read. */
       const search = Effect.fnUntraced(function*(listener: Listener, after: number) {
         let from = after
         while (true) {
@@ -266,11 +270,11 @@ export class Waiters extends Context.Service<Waiters, {
         }
       })
 
-      /** The result with which a wait ends. */
+      /** The messages with which a wait ends. */
       const shown = ({ limit, listener: { agent } }: Wait) =>
         reads.during(agent.id, { usual: limit, max: limit, bytes: "message" }, deliveries.sync(agent.id, undefined, limit))
 
-      /** Looks whether a wait has an answer; undefined: not yet. */
+      /** Returns the answer of a wait, or undefined if there is none yet. */
       const look = Effect.fnUntraced(function*(wait: Wait) {
         wait.news = false
         const { key, listener, reason } = wait
@@ -289,7 +293,7 @@ export class Waiters extends Context.Service<Waiters, {
             yield* admitted(key)
             return { outcome: "messages", rows } as const
           }
-          // Acknowledged elsewhere meanwhile: there is nothing to show, but there may be more.
+          // The messages were acknowledged meanwhile. There is nothing to show, but there may be newer ones.
           wait.news = true
           return undefined
         }
@@ -308,7 +312,7 @@ export class Waiters extends Context.Service<Waiters, {
         fiber.addObserver((exit) => {
           wait.looking = false
           wait.worker = undefined
-          // Cancelled, maybe before it had attached.
+          // The wait was cancelled, maybe before its listener was attached.
           if (!waits.has(wait)) return leave(wait.listener)
           if (Exit.isSuccess(exit) && exit.value === undefined) {
             if (wait.news) work(wait, look(wait))

@@ -7,7 +7,7 @@ import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 
 /** Whether an attempt was counted, and how full the window is. */
 export interface Attempted {
-  /** 0: the attempt was counted. Otherwise it was refused: milliseconds until another one can succeed. */
+  /** 0 if the attempt was counted. If it was refused, the milliseconds until another attempt can succeed. */
   readonly waitMs: number
   readonly remaining: number
   /** Milliseconds until the oldest attempt leaves the window. */
@@ -17,10 +17,10 @@ export interface Attempted {
 /** All SQL on the table address_attempts. */
 export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
   /**
-   * Counts an attempt, or refuses it and counts nothing, in one statement: the row is locked between the
-   * test and the counting, so that the limit holds for any number of concurrent attempts in any number of
-   * processes. If `now` is earlier than the newest attempt, that attempt's time is used instead. If that time is more
-   * than a window or `SET_BACK_MS` ahead, the clock was set back, and the attempts do not count.
+   * Counts an attempt, or refuses it and counts nothing, in one statement. The row is locked between the test and
+   * the count, so the limit holds for any number of concurrent attempts in any number of processes. If `now` is
+   * earlier than the newest attempt, that attempt's time is used instead. If that time is more than a window or
+   * more than `SET_BACK_MS` ahead, the clock was set back, and the attempts later than `now` do not count.
    */
   readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, SqlError.SqlError>
   /** Removes some rows whose attempts have all left the window by `now`. */
@@ -40,7 +40,7 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
           ),
         sweep: (now) =>
           Effect.map(
-            // The outer condition is tested again under the lock: it spares a row that got another attempt meanwhile.
+            // PostgreSQL tests the outer condition again under the lock. So a row that got another attempt meanwhile stays.
             sql`DELETE FROM address_attempts WHERE over_at <= ${now} AND (route, address) IN (
               SELECT route, address FROM address_attempts WHERE over_at <= ${now}
               ORDER BY over_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
@@ -68,7 +68,7 @@ const read = (rule: RateRule, { attemptedAt, refused }: Row, now: number): Attem
   }
 }
 
-// Updates the row even when it refuses: only an update returns the row's latest version, after concurrent changes.
+// Updates the row even when it refuses an attempt. Only an update returns the latest version of a row that others change.
 const ATTEMPT = `
   INSERT INTO address_attempts AS a (route, address, attempted_at, refused, over_at)
   VALUES ($1, $2, ARRAY[$3::bigint], false, $3::bigint + $4::bigint)

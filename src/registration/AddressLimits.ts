@@ -19,9 +19,9 @@ export type LimitedRoute = "register" | "register_verify" | "recover" | "recover
 /**
  * How often an IP address may try each route that mails or checks a code (wire.md G.15). No address is ever banned.
  *
- * Attempts are counted in the database, in one row per address and route for all processes: these limits guard
- * mailboxes and codes, and must hold even without Redis. In front of the database, this process's own count and the
- * refusals that it has cached answer a flood: only attempts that may be allowed cost a statement.
+ * Attempts are counted in the database, in one row per address and route for all processes. These limits guard
+ * mailboxes and codes, so they must hold even without Redis. During a flood, this process refuses attempts by its
+ * own count and by the refusals that it has cached. Only attempts that may be allowed cost a statement.
  */
 export class AddressLimits extends Context.Service<AddressLimits, {
   readonly take: (
@@ -51,10 +51,10 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       }
       const now = monotonicMillis(clock)
       const windows = new SlidingWindows(now)
-      /** Until when (`now()`) the database refuses attempts by this limit, by rule and address; the oldest refusal comes first. */
+      /** Cached refusals by rule and address, oldest first. Until `until` (`now()`), the database refuses attempts by this limit. */
       const refused = new Map<string, { readonly until: number; readonly limit: number }>()
 
-      /** Queries the database. Meanwhile a place is held in this process's window, and kept if the attempt was counted. */
+      /** Counts an attempt in the database, and also in this process's window. The window drops an attempt that was not counted. */
       const attempt = (rule: RateRule, address: string) =>
         Effect.acquireUseRelease(
           Effect.suspend(() => {
@@ -110,6 +110,6 @@ export class AddressLimits extends Context.Service<AddressLimits, {
   )
 }
 
-/** The most attempt times in a row. A limit above this guards nothing, and is counted like all other rates (RateLimits). */
+/** The most attempt times in one row of the table. A higher limit is counted like all other rates (RateLimits). */
 const MOST_IN_A_ROW = 1_000
 const MAX_REFUSED = 100_000

@@ -5,9 +5,9 @@ export interface CodeMail {
   readonly purpose: Purpose
   readonly to: string
   readonly code: string
-  /** Registration: the requested handle; otherwise the account's. */
+  /** The requested handle for a registration, otherwise the account's handle. */
   readonly handle: string
-  /** Registration only: the handle of the account that the address has already. */
+  /** The handle of the account that the address already has. Only for a registration. */
   readonly existing?: string | undefined
   /** The base URL of the API. */
   readonly base: string

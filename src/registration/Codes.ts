@@ -31,23 +31,23 @@ export type CodeRequest =
     readonly handle: string
     readonly displayName: string | null
     readonly description: string | null
-    /** The account that the e-mail address has already; named in the mail, never in the answer. */
+    /** The account that the e-mail address already has. The mail names this account, the answer never does. */
     readonly existing: Recipient | undefined
   }
   | { readonly purpose: "rotate"; readonly email: string; readonly agent: Recipient }
 
 /**
  * One-time codes: six digits that prove access to a mailbox (wire.md D, OTP). Several
- * pending ids may stand for one code. Each has its own number of wrong tries, so that an
- * outsider who requests a code for an address does not use up those of its owner. All
- * pending ids of a code together have a limit too, so that requesting a code again and
- * again does not give any number of guesses.
+ * pending ids may stand for one code. Each pending id has its own number of wrong tries,
+ * so an outsider who requests a code for an address does not use up the tries of its
+ * owner. All pending ids of a code share a second limit, which bounds the guesses of a
+ * caller who requests a code again and again.
  *
- * No request waits for its mail, which is sent in the background with a few retries:
- * the time that a mail server takes would reveal what it knows of the address. A
- * registration or rotation is refused beforehand if no mail can be sent at all. If its
- * mail could not be sent in the end, its code is withdrawn and does not count for the
- * cooldown and the hourly cap.
+ * Mails are sent in the background with a few retries. No request waits for its mail,
+ * because the time would reveal what the mail server knows of the address. A registration
+ * or rotation is refused at once if no mail can be sent at all. If its mail still fails
+ * after the retries, its code is withdrawn and does not count for the cooldown and the
+ * hourly cap.
  */
 export class Codes extends Context.Service<Codes, {
   /** Returns a pending id for a code that is mailed in the background; `OtpFailed` if no mail can be sent right now. */
@@ -55,8 +55,8 @@ export class Codes extends Context.Service<Codes, {
   /**
    * Returns a pending id for a recovery, whether or not the address has an account.
    * Within the cooldown and above the hourly cap the id stands for the code that was
-   * mailed last. A mail that could not be sent after a few retries is logged; its code
-   * stays, though nobody knows it.
+   * mailed last. A mail that still fails after a few retries is logged. Its code stays
+   * valid, although it reached nobody.
    */
   readonly sendQuietly: (email: string, agent: Recipient | undefined) => Effect.Effect<string, Unavailable>
   /**
@@ -75,7 +75,7 @@ export class Codes extends Context.Service<Codes, {
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
-  /** Removes some of the expired codes and pending ids, and of the addresses whose mails do not count any more. */
+  /** Removes some expired codes and pending ids, and some addresses whose mails do not count any more. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/Codes") {
   static readonly layer = Layer.effect(
@@ -112,12 +112,12 @@ export class Codes extends Context.Service<Codes, {
         const { decoy, ...rest } = fields
         const id = ids.make("pnd")
         const code = ids.code()
-        // Computed for a decoy too, so that it takes the same time.
+        // The hash is computed for a decoy too, so that a decoy takes the same time.
         const hash = hashOf(id, code)
         return { code, stored: { ...rest, id, pendingId: ids.make("pnd"), hash: decoy ? null : hash } }
       }
 
-      /** Uninterruptible: a caller that disconnects between the two would leave a cooldown without a mail. */
+      /** Issues a code, then runs `then`. Uninterruptible, so that a caller that disconnects leaves no cooldown without a mail. */
       const issueWith = (code: NewCode, now: number, then: Effect.Effect<unknown>) =>
         Effect.uninterruptible(
           Effect.tap(repo.issue(code, allowance, now), (issued) => issued ? then : Effect.void)
@@ -126,10 +126,10 @@ export class Codes extends Context.Service<Codes, {
       const refusal = (email: string, purpose: Purpose, now: number) =>
         Effect.flatMap(repo.wait(email, purpose, allowance, now), ({ capMs, cooldownMs }) =>
           Effect.fail(
-            // Reports the longer one of the two waits, after which neither is in the way.
+            // Reports the longer of the two waits, after which both are over.
             capMs > cooldownMs
               ? new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
-              // At least 1: both waits are 0 if another request took the slot and gave it back meanwhile.
+              // Both waits are 0 if another request took the slot and gave it back meanwhile. Then the answer says 1 ms.
               : new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
           ))
 

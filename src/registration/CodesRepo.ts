@@ -13,7 +13,7 @@ export interface NewCode {
   readonly handle: string | null
   readonly displayName: string | null
   readonly description: string | null
-  /** Null makes a decoy. */
+  /** The salted hash of the code. Null makes a decoy. */
   readonly hash: Buffer | null
 }
 
@@ -32,7 +32,7 @@ export interface Allowance {
   readonly ttlMs: number
 }
 
-/** How long an address must wait for a code of a purpose, by the cooldown and by the hourly cap; 0: it need not. */
+/** How long an address must wait for a code, in milliseconds, by the cooldown and by the hourly cap. 0 means no wait. */
 export interface Wait {
   readonly cooldownMs: number
   readonly capMs: number
@@ -60,12 +60,12 @@ export type Tried =
 
 export const HOUR_MILLIS = 3_600_000
 
-/** All SQL on one-time codes. Each statement checks its rule and acts on it at once. */
+/** All SQL on one-time codes. Each statement tests its rule and makes its changes atomically. */
 export class CodesRepo extends Context.Service<CodesRepo, {
   /**
-   * Takes the address's next slot and creates the code and its pending id. False, and nothing is created, during the
-   * cooldown and above the hourly cap. Exact, because the address's row is locked between the test and the change. Mails
-   * from before the clock was set back do not count.
+   * Takes the address's next slot and creates the code and its pending id. Returns false and creates nothing during the
+   * cooldown and above the hourly cap. Both limits are exact, because the address's row is locked between the test and the
+   * change. Mails from before the clock was set back do not count.
    */
   readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, SqlError.SqlError>
   /** Creates another pending id for the code that was last issued to an address. */
@@ -85,7 +85,7 @@ export class CodesRepo extends Context.Service<CodesRepo, {
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, SqlError.SqlError>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes some of the rows that do not matter any more by `at`. */
+  /** Removes some of the rows that have no effect any more at the time `at`. */
   readonly sweep: (allowance: Allowance, at: number) => Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/CodesRepo") {
   static readonly layer = Layer.effect(
@@ -204,7 +204,7 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               SELECT id FROM pending_codes WHERE created_at <= ${at - allowance.ttlMs}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING id`
             const long = at - Math.max(HOUR_MILLIS, allowance.cooldownMs)
-            // The outer condition is tested again under the lock: it spares a row that got another mail meanwhile.
+            // PostgreSQL tests the outer condition again under the lock. So a row that got another mail meanwhile stays.
             const addresses = yield* sql`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
               SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
               ORDER BY last_sent_at LIMIT ${SWEEP_ROWS}) RETURNING email`
@@ -224,5 +224,5 @@ const SWEEP_ROWS = 500
 const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>
   sql`c.code_hash = sha256(convert_to(c.id, 'UTF8') || ${digest}::bytea)`
 
-/** Whether the tries of a pending id, or those of its code, were used up before this one. */
+/** Whether the tries of a pending id, or those of its code, were used up before this try. */
 const exhausted = (sql: SqlClient.SqlClient, { perCode }: Try) => sql`(p.remaining < 0 OR c.attempts >= ${perCode}::integer)`

@@ -35,7 +35,7 @@ type NotRedeemed = CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailabl
  * account is revealed only to those who have proved access to its mailbox.
  */
 export class Registration extends Context.Service<Registration, {
-  /** Mails a code and returns its pending id. The handle must be registrable; this does not reserve it. */
+  /** Mails a code and returns its pending id. The handle must be registrable. It is not reserved. */
   readonly register: (applicant: Applicant) => Effect.Effect<string, HandleTaken | NotSent>
   /** Creates the account. The code is used up even if the handle or the address was taken meanwhile. */
   readonly completeRegistration: (
@@ -54,8 +54,8 @@ export class Registration extends Context.Service<Registration, {
       const codes = yield* Codes
 
       /**
-       * After the commit, ends what the old key could do before the new key is returned. Callers run this
-       * uninterruptibly: one that disconnects in between must not keep its old sockets.
+       * After the commit, and before the new key is returned, drops the old key from the caches and closes its sockets.
+       * Callers run this uninterruptibly, so that the sockets close even if the client disconnects meanwhile.
        */
       const issued = Effect.fnUntraced(function*(issue: Issued | undefined) {
         if (issue === undefined) return yield* new CodeExpired()
@@ -73,7 +73,7 @@ export class Registration extends Context.Service<Registration, {
         completeRegistration: Effect.fn("Registration.completeRegistration")(function*(answer: Answer) {
           const outcome = yield* codes.redeem({ ...answer, purpose: "register" }, (code) =>
             accounts.create({
-              // Never null in a code for a registration.
+              // The handle is never null in a code for a registration.
               handle: code.handle ?? "",
               email: code.email,
               displayName: code.displayName,

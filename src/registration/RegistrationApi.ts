@@ -19,11 +19,11 @@ import {
   OtpHourlyCap
 } from "./Code.ts"
 
-// A dot-atom and a host name with a dot: in a mail header it cannot be read as several addresses or as anything else.
+// A dot-atom, an @ and a host name with a dot. A mail header cannot read such a text as several addresses or anything else.
 const ADDRESS =
   /^[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 
-/** An e-mail address as callers write it; trimmed and lower-cased. */
+/** An e-mail address. Decoding trims it and converts it to lower case. */
 export const Email = Schema.String.annotate({ format: "email" }).pipe(
   Schema.decodeTo(
     Schema.String.check(Schema.makeFilter((text) =>

@@ -12,8 +12,8 @@ import { RegistrationApi } from "./RegistrationApi.ts"
 const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
 
 /**
- * Delays the outcome of an effect, a failure too, to a multiple of `stepMs` after its start. Statements take some
- * microseconds longer or shorter for an address that has an account; the timer starts before them.
+ * Delays the outcome of an effect, failures included, to a multiple of `stepMs` after its start. Without the delay, the
+ * time of the statements would reveal whether an address has an account, because it differs by some microseconds.
  */
 const inSteps = (stepMs: number) => <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   stepMs === 0 ? effect : Effect.gen(function*() {
@@ -23,7 +23,7 @@ const inSteps = (stepMs: number) => <A, E, R>(effect: Effect.Effect<A, E, R>): E
     return yield* Fiber.join(fiber)
   })
 
-/** Onboarding and recovery. An invalid handle is not counted; every other attempt counts for its IP address. */
+/** Onboarding and recovery. An attempt with an invalid handle is not counted. Every other attempt counts for its IP address. */
 export const RegistrationHttp = Endpoints.group(apiOf(RegistrationApi), "registration", (handlers) =>
   Effect.gen(function*() {
     const agents = yield* Agents

@@ -5,9 +5,9 @@ import { Database } from "../database/Sql.ts"
 import { backlogMessages, backlogWebhooks } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
-/** Of one webhook no more deliveries than this are counted, so that a count is cheap however many wait. */
+/** The most deliveries that are counted for one webhook, so that a count is cheap for any number of waiting deliveries. */
 const MOST_PER_WEBHOOK = 1_000
-/** A count is shown for this long: afterwards another node makes it. */
+/** How long a node reports a count. If it has no newer count after that, another node runs the job. */
 const SHOWN_MS = 180_000
 
 const COUNT = `
@@ -19,7 +19,7 @@ SELECT
     ) few
   ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
 
-/** Counts what waits for agents and their webhooks, for the metrics of the node that runs the job. */
+/** Counts the messages and webhook deliveries that wait. The node that runs the job has the counts in its metrics. */
 export class Backlog extends Context.Service<Backlog, {
   readonly count: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/service/Backlog") {

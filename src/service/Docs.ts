@@ -5,7 +5,7 @@ import { createHash } from "node:crypto"
 import { Budgets } from "../auth/Budgets.ts"
 import { sendStatic, type StaticBody, staticBody } from "../pages/StaticBody.ts"
 
-/** Settings of Scalar with which nothing is loaded from elsewhere, and no button leads to Scalar's own services. */
+/** Settings with which Scalar loads nothing from other servers and shows no button that leads to its own services. */
 const appearance = {
   withDefaultFonts: false,
   hideClientButton: true,

@@ -1,11 +1,9 @@
-import { JsonSchema, Schema } from "effect"
+import { JsonSchema, Predicate, Schema } from "effect"
 import { MethodNotAllowed, NotFound } from "../wire/WireError.ts"
 import { clientFrames, serverFrames } from "../realtime/Frames.ts"
 import { Degraded } from "./ServiceApi.ts"
 
 type Json = Record<string, unknown>
-
-const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value)
 
 const mapValues = <A>(object: Readonly<Record<string, A>>, f: (value: A, key: string) => unknown): Json =>
   Object.fromEntries(Object.entries(object).map(([key, value]) => [key, f(value, key)]))
@@ -14,11 +12,11 @@ const nameOf = (name: string): string => name.replace(/Encoded$/, "")
 
 /**
  * A schema as a caller should read it. No object is closed, because unknown fields are ignored and later versions may
- * add some; the bounds of safe integers are left out, because every integer has them; names are those of the contract.
+ * add fields. The bounds of safe integers are left out, because every integer has them. Names are those of the contract.
  */
 const tidy = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(tidy)
-  if (!isObject(value)) return value
+  if (!Predicate.isObject(value)) return value
   return Object.fromEntries(
     Object.entries(value)
       .filter(([key, inner]) =>
@@ -31,11 +29,11 @@ const tidy = (value: unknown): unknown => {
 
 /** An error's body has these fields and no others. */
 const closed = (schema: unknown): unknown =>
-  isObject(schema) && isObject(schema["properties"]) && "code" in schema["properties"]
+  Predicate.isObject(schema) && Predicate.isObject(schema["properties"]) && "code" in schema["properties"]
     ? { ...schema, additionalProperties: false }
     : schema
 
-/** The JSON schemas of these; the definitions that they refer to are added to `definitions`. */
+/** The JSON schemas of `named`. The definitions that they refer to are added to `definitions`. */
 const schemasOf = (named: Readonly<Record<string, Schema.Top>>, definitions: Json): Json =>
   mapValues(named, (schema) => {
     const { schemas: [root], definitions: shared } = JsonSchema.toMultiDocumentOpenApi3_1(
@@ -53,11 +51,11 @@ const multiDocument = (document: JsonSchema.Document<"draft-2020-12">): JsonSche
 
 /** Adds the headers that every answer has, and those of some statuses. */
 const withHeaders = (response: unknown, status: string): unknown => {
-  if (!isObject(response)) return response
+  if (!Predicate.isObject(response)) return response
   const headers: Json = { "x-request-id": { $ref: "#/components/headers/RequestId" } }
   if (status === "429" || status === "503") headers["retry-after"] = { $ref: "#/components/headers/RetryAfter" }
   if (status === "401") headers["www-authenticate"] = { schema: { type: "string", enum: ["Bearer"] }, required: true }
-  return { ...response, headers: { ...headers, ...(isObject(response["headers"]) ? response["headers"] : {}) } }
+  return { ...response, headers: { ...headers, ...(Predicate.isObject(response["headers"]) ? response["headers"] : {}) } }
 }
 
 const mentions = (response: unknown, error: string): boolean =>
@@ -66,7 +64,7 @@ const mentions = (response: unknown, error: string): boolean =>
 /** The headers of an answer to a request that may be a replay, beside those of all answers. */
 const REPLAY_HEADERS = { "idempotent-replay": { $ref: "#/components/headers/IdempotentReplay" } }
 
-/** Adds the Idempotency-Key to the operations that take one: only these can refuse with IdempotencyKeyConflict. */
+/** Adds the Idempotency-Key to the operations that take one. Only these can refuse with IdempotencyKeyConflict. */
 const withIdempotencyKey = (operation: Json, responses: Json): Json => {
   if (!mentions(responses["422"], "IdempotencyKeyConflict")) return { ...operation, responses }
   const parameters: ReadonlyArray<unknown> = Array.isArray(operation["parameters"]) ? operation["parameters"] : []
@@ -74,10 +72,10 @@ const withIdempotencyKey = (operation: Json, responses: Json): Json => {
     ...operation,
     parameters: [...parameters, { $ref: "#/components/parameters/IdempotencyKey" }],
     responses: mapValues(responses, (response, status) =>
-      !isObject(response) || Number(status) >= 500 || status === "401" || status === "429" ? response : {
+      !Predicate.isObject(response) || Number(status) >= 500 || status === "401" || status === "429" ? response : {
         ...response,
         headers: {
-          ...(isObject(response["headers"]) ? response["headers"] : {}),
+          ...(Predicate.isObject(response["headers"]) ? response["headers"] : {}),
           ...REPLAY_HEADERS,
           ...(status === "409" ? { "retry-after": { $ref: "#/components/headers/RetryAfter" } } : {})
         }
@@ -114,18 +112,18 @@ const socketOf = (definitions: Json): Json => ({
 
 /** Turns the document that Effect derives from the Api into the published one. */
 export const published = (spec: Json): Json => {
-  const components = isObject(spec["components"]) ? spec["components"] : {}
+  const components = Predicate.isObject(spec["components"]) ? spec["components"] : {}
   const schemas: Json = {}
-  for (const [name, schema] of Object.entries(isObject(components["schemas"]) ? components["schemas"] : {})) {
+  for (const [name, schema] of Object.entries(Predicate.isObject(components["schemas"]) ? components["schemas"] : {})) {
     schemas[nameOf(name)] = closed(tidy(schema))
   }
   const extra = schemasOf({ NotFound, MethodNotAllowed, Degraded }, schemas)
   schemas["Degraded"] ??= extra["Degraded"]
-  const paths = mapValues(isObject(spec["paths"]) ? spec["paths"] : {}, (item, path) =>
-    mapValues(isObject(item) ? item : {}, (operation) => {
-      if (!isObject(operation)) return operation
+  const paths = mapValues(Predicate.isObject(spec["paths"]) ? spec["paths"] : {}, (item, path) =>
+    mapValues(Predicate.isObject(item) ? item : {}, (operation) => {
+      if (!Predicate.isObject(operation)) return operation
       const tidied = Object.assign({}, tidy(operation))
-      const responses = { ...(isObject(operation["responses"]) ? operation["responses"] : {}) }
+      const responses = { ...(Predicate.isObject(operation["responses"]) ? operation["responses"] : {}) }
       if (path === "/v1/ws") {
         delete responses["204"]
         responses["101"] = { description: "The socket is open." }
@@ -133,7 +131,7 @@ export const published = (spec: Json): Json => {
           responses[status] = jsonResponse("The key that came with the upgrade.", { $ref: `#/components/schemas/${error}` })
         }
       }
-      if (path === "/v1/messages" && isObject(responses["200"])) responses["200"] = { ...responses["200"], headers: REPLAY_HEADERS }
+      if (path === "/v1/messages" && Predicate.isObject(responses["200"])) responses["200"] = { ...responses["200"], headers: REPLAY_HEADERS }
       if (path === "/v1/health") {
         responses["503"] = jsonResponse("Storage cannot be reached.", { $ref: "#/components/schemas/Degraded" })
       }
@@ -143,7 +141,7 @@ export const published = (spec: Json): Json => {
       )
     }))
   const socket = socketOf(schemas)
-  const info = isObject(spec["info"]) ? spec["info"] : {}
+  const info = Predicate.isObject(spec["info"]) ? spec["info"] : {}
   return {
     ...spec,
     info: { ...info, description: `${String(info["description"])}\n\n${unroutedNote}` },

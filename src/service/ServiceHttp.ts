@@ -9,7 +9,7 @@ import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Pages, wantsPage } from "../pages/Pages.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { Database } from "../database/Sql.ts"
 import { metricsText, socketsOpen } from "../platform/Metrics.ts"
@@ -24,7 +24,7 @@ const STORAGE_TIMEOUT = "2 seconds"
 /** The shortest time between two test commits. */
 const COMMIT_MS = 1_000
 
-/** What programs get at `/` (wire.md C.13). */
+/** The answer to programs at `/` (wire.md C.13). */
 const alive = { name: "parley", version: VERSION, status: "alive" }
 
 export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (handlers) =>
@@ -41,13 +41,13 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
     const token = config.METRICS_TOKEN === undefined ? undefined : sha256(`Bearer ${Redacted.value(config.METRICS_TOKEN)}`)
-    const warnings = new OncePerMinute(now)
+    const warnings = new LogThrottle(MINUTE_MS)
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
     /**
-     * Why the database cannot be used; undefined if it can. The probe does not queue behind requests: a long queue is no
-     * reason to send requests to another node. At most once a second it also commits a message that nobody reads, because
-     * an unreachable synchronous standby or a full disk shows in commits only.
+     * The reason why the database cannot be used; undefined if it can. The probe does not queue behind requests, because a
+     * long queue is no reason to send requests to another node. At most once a second the probe also commits a message that
+     * nothing reads, because an unreachable synchronous standby or a full disk shows in commits only.
      */
     const lookAtStorage = Effect.suspend(() => {
       const commit = now() - committed > COMMIT_MS
@@ -61,13 +61,13 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
           })),
         Effect.timeout(STORAGE_TIMEOUT),
         Effect.match({
-          onFailure: () => "The database does not answer, or does not commit: look at it, and at the way to DATABASE_URL.",
+          onFailure: () => "The database does not answer or does not commit. Check the database and the network to DATABASE_URL.",
           onSuccess: ([row]) =>
             row?.locked === true ? "The database takes no writes: DATABASE_URL leads to a standby, or it is read only." : undefined
         })
       )
     })
-    /** The probe under way: all requests that come meanwhile share its result. */
+    /** The probe under way. All requests that come meanwhile share its result. */
     let looking: Fiber.Fiber<string | undefined> | undefined
     const storageProblem = Effect.suspend(() => {
       const fiber = looking ??= run(lookAtStorage)
@@ -86,7 +86,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
         touchStorage.pipe(
           Effect.as({ status: "ok" as const }),
           Effect.catchCause((cause) =>
-            Effect.as(warnings.allows("storage") ? Effect.logWarning("Storage cannot be reached", cause) : Effect.void, {
+            Effect.as(warnings.log(Effect.logWarning("Storage cannot be reached", cause)), {
               status: "degraded" as const,
               code: "STORAGE_UNAVAILABLE" as const,
               message: "Storage cannot be reached."
@@ -102,10 +102,10 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
       .handle("metrics", ({ request }) => {
         const given = request.headers["authorization"]
         if (token !== undefined && (given === undefined || !timingSafeEqual(sha256(given), token))) {
-          return Effect.fail(new Unauthorized({ message: "The metrics need their token." }))
+          return Effect.fail(new Unauthorized({ message: "The metrics require METRICS_TOKEN as the bearer token." }))
         }
         metrics.refresh()
-        // Effect's cluster counts in a registry of its own.
+        // The metrics of Effect's cluster are in a separate registry.
         return Effect.map(PrometheusMetrics.format(), (ofCluster) =>
           HttpServerResponse.text(metricsText() + ofCluster, { contentType: "text/plain; version=0.0.4; charset=utf-8" }))
       })

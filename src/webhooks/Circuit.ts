@@ -9,7 +9,7 @@ export interface CircuitRules {
 
 const MINUTE_MS = 60_000
 
-/** The state of a webhook's circuit breaker. Only the pause is stored: a restart sets the counts back to zero. */
+/** The state of a webhook's circuit breaker. Only the pause is stored, so a restart sets the counts back to zero. */
 export interface Circuit {
   readonly inARow: number
   /** Times of the failures of the last minute, oldest first. */
@@ -26,13 +26,14 @@ export const closed: Circuit = { inARow: 0, recent: [], pausedUntil: null }
 export const stateAt = ({ pauseMs }: CircuitRules, { pausedUntil }: Circuit, now: number): "Closed" | "Pause" | "Probe" =>
   pausedUntil === null ? "Closed" : pausedUntil > now && pausedUntil <= now + pauseMs + SET_BACK_MS ? "Pause" : "Probe"
 
-/** A successful probe closes the circuit. The success of a post that was under way when a pause began does not end it. */
+/** A successful probe closes the circuit. The success of a post that was under way when a pause began does not end the pause. */
 export const afterSuccess = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => ({
   ...circuit,
   inARow: 0,
   pausedUntil: stateAt(rules, circuit, now) === "Pause" ? circuit.pausedUntil : null
 })
 
+/** A failed probe reopens the circuit. Otherwise too many failures in a row or within a minute open it. */
 export const afterFailure = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => {
   const inARow = circuit.inARow + 1
   const recent = [...circuit.recent.filter((at) => at > now - MINUTE_MS && at <= now + SET_BACK_MS), now]

@@ -26,7 +26,7 @@ const InviteSubject = Schema.fromJsonString(
 )
 const DeletedSubject = Schema.fromJsonString(Schema.Struct({ group: Schema.String, by: Schema.String, at: Schema.Int }))
 
-/** The data to post for an event, and the inbox number that a successful post acknowledges (null: none). */
+/** The data to post for an event, and the inbox number that a successful post acknowledges (null if there is none). */
 export interface Rendered {
   /** JSON text. */
   readonly data: string
@@ -38,7 +38,7 @@ export interface Rendered {
  * the same function in the event's room builds both.
  */
 export class EventData extends Context.Service<EventData, {
-  /** Undefined: nothing is left to post, such as for a group that is gone. */
+  /** Undefined if nothing is left to post, for example because the group was deleted. */
   readonly render: (
     agentId: string,
     event: WebhookEvent,
@@ -104,7 +104,7 @@ export class EventData extends Context.Service<EventData, {
       return EventData.of({
         render: (agentId, event, subject) => {
           if (event === "message.new") return message(agentId, subject)
-          // Not from the outbox: PresencePosts passes the finished data.
+          // Presence is not in the outbox. PresencePosts passes the finished data.
           if (event === "presence.update") return Effect.succeed({ data: subject, envelope: null })
           return Effect.map(dataOf(event, subject), (data) =>
             data === undefined ? undefined : { data: JSON.stringify(data), envelope: null })

@@ -101,7 +101,7 @@ export class PostPlaces<Post extends Target> {
     return { granted, refused: refused === undefined ? [] : [refused] }
   }
 
-  /** Removes a post that has ended, or does not want a place any more. Does nothing for a post that was refused. */
+  /** Removes a post that has ended, or no longer waits for a place. Does nothing for a post that was refused. */
   leave(post: Post): Moves<Post> {
     const standing = this.held.get(post)
     if (standing === undefined) {

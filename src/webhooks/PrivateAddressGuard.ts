@@ -2,7 +2,7 @@ import { Context, Data, Effect } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
 import { BlockList, isIP, isIPv4 } from "node:net"
 
-/** Where webhooks may go besides the public internet. */
+/** The networks besides the public internet that webhooks may reach. */
 export type AllowPrivate = "none" | "loopback" | "all"
 
 /** A host name could not be resolved, so its addresses are unknown. */
@@ -13,11 +13,11 @@ export class TargetRefused extends Data.TaggedError("TargetRefused")<{ readonly 
 
 const lookupFailed = (cause: unknown): LookupFailed => new LookupFailed({ reason: cause instanceof Error ? cause.message : String(cause) })
 
-/** How long a name server has for an answer, and how often it is asked. */
+/** The time-out of a query to a name server, in milliseconds, and how often the query is sent. */
 const QUERY = { timeout: 2_000, tries: 2 }
 
 /**
- * Asks the name servers directly; by default those of this machine. A look-up of the operating system would hold one of the few
+ * Queries the name servers directly, by default those of this machine. A look-up of the operating system would hold one of the few
  * threads of the process until the name servers answer. A few names whose servers never answer would delay all other look-ups, and
  * the work on files.
  */
@@ -90,7 +90,7 @@ export const placeOf = (address: string): "public" | "loopback" | "private" => {
   }
   // An address with a zone (`%eth0`) is valid on one link only.
   if (isIP(address) !== 6 || address.includes("%")) return "private"
-  // Only IPv6 lists are checked: a BlockList of IPv4 networks would match mapped addresses (`::ffff:0:0/96`) too.
+  // Only IPv6 lists are checked, because a BlockList of IPv4 networks would match mapped addresses (`::ffff:0:0/96`) too.
   if (LOOPBACK_V6.check(address, "ipv6")) return "loopback"
   return GLOBAL_V6.check(address, "ipv6") && !SPECIAL_V6.check(address, "ipv6") ? "public" : "private"
 }
@@ -117,8 +117,8 @@ export const hostOf = (url: URL): string => url.hostname.replace(/^\[|\]$/g, "")
 const isLocalName = (host: string): boolean => /(^|\.)localhost\.?$/.test(host)
 
 /**
- * The addresses of a URL's host, if all of them are allowed: one that is not refuses the URL, so it does not matter
- * which one is dialled. The caller must dial only these and not resolve the name again, which could give other ones.
+ * The addresses of a URL's host, if all of them are allowed. If one is not allowed, the URL is refused. The caller must
+ * connect only to these addresses and must not resolve the name again, because another look-up could return others.
  */
 export const checkedAddresses = Effect.fnUntraced(function*(
   url: URL,

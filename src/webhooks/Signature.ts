@@ -10,7 +10,7 @@ export const signedHeaders = (options: {
   readonly deliveryId: string
   /** Seconds. */
   readonly at: number
-  /** Null: no request caused the event; the header is left out. */
+  /** Null if no request caused the event. The header is then left out. */
   readonly requestId: string | null
 }): Readonly<Record<string, string>> => ({
   "content-type": "application/json",

@@ -1,21 +1,21 @@
 import type { StoredWebhook } from "./Webhook.ts"
 
-/** Where the changes of a task of A2A are posted, and what its caller wants to recognise the posts by (wire.md N, Push). */
+/** Where the changes of an A2A task are posted, and the credentials by which the receiver recognises the posts (wire.md N, Push). */
 export interface TaskTarget {
   readonly url: string
-  /** Sent with each post, and the key of its signature. */
+  /** Sent with each post. It is also the key of the post's signature. */
   readonly token?: string
   readonly authentication?: { readonly scheme: string; readonly credentials: string }
 }
 
-/** A webhook for one task: it has no slot, so that it is none of those that the agent's limit counts and its list shows. */
+/** A webhook for one task. It has no slot, so the agent's limit does not count it and the agent's list does not show it. */
 export interface TaskWebhook extends Pick<StoredWebhook, "id"> {
   readonly target: TaskTarget
 }
 
 type Credentials = Omit<TaskTarget, "url">
 
-/** What the webhook's row keeps as its secret; it is cleared with the others. */
+/** The text that the webhook's row has as its secret. A deleted webhook has none. */
 export const encodeCredentials = ({ authentication, token }: TaskTarget): string =>
   JSON.stringify({ token, authentication } satisfies { [K in keyof Credentials]: Credentials[K] | undefined })
 

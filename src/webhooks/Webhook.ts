@@ -15,7 +15,7 @@ export interface StoredWebhook {
 
 export const WebhookEventSchema = Schema.Literals(webhookEvents)
 
-/** The key of the signatures: the UTF-8 bytes of this text, not decoded. */
+/** The secret of a webhook. Its UTF-8 bytes, without decoding, are the key of the signatures. */
 export const Secret = Text(16, 128)
 
 const fields = {

@@ -11,12 +11,12 @@ export type Outcome =
   | { readonly _tag: "Failed"; readonly reason: string }
 
 /**
- * `Unwanted`: when a place was free, the circuit had opened, the shard had moved, or the webhook or the delivery was not as it had been
+ * `Unwanted`: when a place was free, the circuit had opened, the shard had moved, or the webhook or the delivery had changed since it was
  * read. `NoPlace`: too many posts wait for a place. Nothing was posted in either case.
  */
 export type Posted = Outcome | { readonly _tag: "Unwanted" } | { readonly _tag: "NoPlace" }
 
-/** What a webhook depends on. */
+/** The functions and settings that a webhook uses. */
 export interface Dependencies {
   readonly now: () => number
   readonly circuit: CircuitRules
@@ -40,7 +40,7 @@ export interface Dependencies {
 const AT_ONCE = 4
 /** Deliveries that are read from the outbox together. */
 const PAGE = 32
-/** A pass waits for a delivery that is due within this time; for later ones the sweep wakes the webhook. */
+/** A pass waits for a delivery that is due within this time. For later deliveries the sweep wakes the webhook. */
 const SOON_MS = 60_000
 
 /** Whether a delivery is to be posted. A delivery that waits longer than its retry was scheduled before the clock was set back. */
@@ -48,9 +48,9 @@ const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now
   dueAt <= now || dueAt > now + (retryMs[attempts - 1] ?? 0) + SET_BACK_MS
 
 /**
- * Posts the deliveries that the outbox holds for one webhook, in the order in which they are due, without a guarantee of
- * that order. One pass runs at a time; it ends when nothing is due soon, or when a delivery got no place: the sweep begins the next
- * pass then. When a delivery is not wanted any more, the pass reads the outbox again. Only the circuit's counts are kept in memory.
+ * Posts the deliveries that the outbox holds for one webhook, roughly in the order in which they are due. One pass runs at a time.
+ * It ends when nothing is due soon, or when a delivery got no place. Then the sweep begins the next pass. When a delivery is not
+ * wanted any more, the pass reads the outbox again. Only the circuit's counts are kept in memory.
  */
 export class WebhookActor {
   readonly id: string
@@ -71,7 +71,7 @@ export class WebhookActor {
     return this.circuit.inARow > 0
   }
 
-  /** Signals that something may be due. True: no pass is running, and the caller must run `pass`. */
+  /** Signals that something may be due. If it returns true, no pass is running, and the caller must run `pass`. */
   wake(): boolean {
     this.woken.openUnsafe()
     if (this.running) return false
@@ -115,7 +115,7 @@ export class WebhookActor {
     this.running = false
   })))
 
-  /** Why nothing more of the deliveries that were read is to be posted; `undefined` if the delivery was attempted. */
+  /** Attempts a delivery. If it was not posted, returns the reason, and no further delivery of this page is posted. */
   private readonly attempt = Effect.fnUntraced({ self: this }, function*(work: Work, delivery: Waiting, probe: boolean) {
     const wanted = () =>
       this.deps.isLocal(this.id) && (probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed")

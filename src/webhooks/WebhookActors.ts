@@ -16,7 +16,7 @@ import { WebhookClient } from "./WebhookClient.ts"
 import { EventData } from "./EventData.ts"
 import { makePostQueue } from "./PostQueue.ts"
 import { type Target as PostTarget, TargetStandings } from "./TargetStandings.ts"
-import { makeActors } from "../messages/Actors.ts"
+import { makeActors } from "../platform/Actors.ts"
 import { TASK_EVENT, type WebhookEvent } from "../messages/Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
@@ -44,7 +44,7 @@ const HOUR_MS = 3_600_000
 const IDLE_MS = 300_000
 
 interface Attempt {
-  /** Whether the host answered, with whatever status. */
+  /** Whether the host answered, with any status. */
   readonly answered: boolean
   readonly outcome: Outcome
 }
@@ -54,20 +54,20 @@ const unanswered = (reason: string): Attempt => ({ answered: false, outcome: fai
 
 /**
  * The webhooks that post from this runner. A webhook posts from the runner that holds its shard. It is woken after an
- * event is committed to the outbox; if that signal is lost, or the runner crashes, a sweep of the outbox wakes it.
+ * event is committed to the outbox. If that signal is lost, or the runner crashes, a sweep of the outbox wakes it.
  */
 export class WebhookActors extends Context.Service<WebhookActors, {
-  /** Wakes a webhook on the runner that holds its shard: something may be due. */
+  /** Wakes a webhook, for which something may be due, on the runner that holds its shard. */
   readonly wake: (id: string) => void
-  /** Posts, once and from this runner, an event that is not in the outbox. Ignores failures; drops it if too many wait. */
+  /** Posts, once and from this runner, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
-  /** Wakes those webhooks of the next slice that have something due, on whichever runner they are. */
+  /** Wakes those webhooks of the next slice that have something due, on the runners that hold their shards. */
   readonly rearm: Effect.Effect<Batch, SqlError.SqlError>
-  /** Marks as dead some of the deliveries that wait for webhooks that were given up. */
+  /** Marks as dead some of the deliveries that wait for deactivated webhooks. */
   readonly abandon: Effect.Effect<Batch, SqlError.SqlError>
   /** Removes some of the deliveries of deleted webhooks, and some of those webhooks once they have none. */
   readonly sweepDeleted: Effect.Effect<Batch, SqlError.SqlError>
-  /** Removes some of the deliveries that arrived longer ago than their retention. */
+  /** Removes some of the deliveries that were delivered longer ago than their retention. */
   readonly sweepDelivered: Effect.Effect<Batch, SqlError.SqlError>
   /** Removes some of the deliveries that died longer ago than their retention. */
   readonly sweepDead: Effect.Effect<Batch, SqlError.SqlError>
@@ -112,7 +112,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           const began = performance.now()
           return Effect.ensuring(effect, Effect.sync(() => webhookSeconds.millis(performance.now() - began)))
         })
-      /** Remembers how the post to this target went. */
+      /** Remembers whether, and how soon, the target of this post answered. */
       const remembered = (agentId: string, url: URL) => <R>(effect: Effect.Effect<Attempt, never, R>): Effect.Effect<Outcome, never, R> =>
         Effect.suspend(() => {
           const began = monotonic()
@@ -180,7 +180,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const bodyOf = (event: string, at: number, rendered: string): string =>
         `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
-      /** What to post; undefined: nothing is left. */
+      /** The body, key and headers to post; undefined if nothing is left to post. */
       const rendering = Effect.fnUntraced(function*({ agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
         if (event === TASK_EVENT) {
           const body = yield* taskPosts.render(subject)
@@ -237,7 +237,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const actors = yield* makeActors("webhook", (id) => new WebhookActor(id, deps), (actor, id) => {
         if (actor.running || actor.lastUsed >= now() - IDLE_MS) return false
         if (!actor.remembers || !isLocal(id)) return true
-        // One that remembers failures forgets them when it finds its webhook deleted or given up.
+        // An actor that remembers failures is woken. It forgets them if its webhook was deleted or deactivated.
         wakeHere(id)
         return false
       })
@@ -256,11 +256,11 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         else fork(Effect.ignore(client.Wake(id)))
       }
 
-      /** Agents for whose webhooks the outbox may have been written since those webhooks were last looked up. */
+      /** Agents whose webhooks may have got deliveries since the last query for these webhooks. */
       const raised = new Set<string>()
       let asking = false
       const ask = Effect.gen(function*() {
-        // A message to many agents raises all of them in one turn of the event loop: one query serves them.
+        // A message to many agents adds all of them in one turn of the event loop, so one query serves all of them.
         yield* Effect.yieldNow
         while (raised.size > 0) {
           const agentIds = [...raised]
@@ -280,7 +280,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         fork(ask)
       })
 
-      // The webhook id after which the next slice begins. In memory: a job that moves to another process starts over.
+      // The webhook id after which the next slice begins. It is only in memory, so a job that moves to another process starts over.
       let above = ""
       const rearm = Effect.gen(function*() {
         const slice = yield* repo.due(above, now(), SLICE)
@@ -296,7 +296,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       return WebhookActors.of({
         rearm,
         abandon: Effect.map(Effect.suspend(() => repo.abandon(now(), RETENTION_ROWS)), upToRows),
-        // A webhook's row is removed one batch after its last deliveries, so only an empty batch is the end.
+        // A webhook's row is removed one batch after its last deliveries, so only an empty batch ends the sweep.
         sweepDeleted: Effect.map(
           Effect.suspend(() => repo.sweepDeleted(now() - LATE_WRITES_MS, RETENTION_ROWS)),
           (rows) => ({ rows, more: rows > 0 })

@@ -19,7 +19,7 @@ export interface Post {
 const MAX_BODY_BYTES = 65_536
 const MAX_BODY_TIME = "1 second"
 
-// Agents of their own: a connection serves one post, goes to addresses that were checked for it, and uses no proxy.
+// Separate HTTP agents, because a connection serves one post, goes to addresses that were checked for it, and uses no proxy.
 const plain = new HttpAgent({ keepAlive: false })
 const secure = new HttpsAgent({ keepAlive: false })
 
@@ -62,8 +62,8 @@ const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<Incoming
   })
 
 /**
- * Posts once and returns the status of the answer; redirects are not followed. The host name of the URL is used for the
- * Host header and TLS; the connection goes to `addresses` only. Interruption drops the connection. Tests replace it.
+ * Posts once and returns the status of the answer. Redirects are not followed. The host name of the URL is used for the
+ * Host header and TLS. The connection goes to `addresses` only. Interruption drops the connection. Tests replace it.
  */
 export const WebhookClient = Context.Reference<(post: Post) => Effect.Effect<number, PostFailed>>("parley/webhooks/WebhookClient", {
   defaultValue: () => (post) =>

@@ -3,7 +3,7 @@ import { Limits } from "../rates/Limits.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
-import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { CursorId, type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { eventBit, type WebhookEvent } from "../messages/Outbox.ts"
@@ -20,17 +20,9 @@ const TRIES = 20
 
 const Position = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
-export interface WebhookPage {
-  readonly webhooks: ReadonlyArray<StoredWebhook>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
-
 /** The webhooks of agents (wire.md C.12). For any other agent a webhook is not found, as if it did not exist. */
 export class Webhooks extends Context.Service<Webhooks, {
-  /** The secret is returned only here; without one given, it is generated. */
+  /** Creates a webhook. Only this call returns the secret, which is generated if none is given. */
   readonly create: (
     agentId: string,
     url: string,
@@ -40,26 +32,26 @@ export class Webhooks extends Context.Service<Webhooks, {
     { readonly webhook: StoredWebhook; readonly secret: string },
     ValidationFailed | TooManyWebhooks | Unauthorized | Unavailable
   >
-  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<WebhookPage, ValidationFailed | Unavailable>
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<StoredWebhook>, ValidationFailed | Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
-  /** Posts that are under way still finish; no others begin. */
+  /** Removes a webhook. Posts that are under way still finish. No others begin. */
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
   /** Refuses a URL that no webhook may have. */
   readonly check: (url: string) => Effect.Effect<void, ValidationFailed>
   /** Locks the agent's row until the transaction ends, so that its webhooks for tasks are created one after the other. */
   readonly holdOwner: (agentId: string) => Effect.Effect<void, Unauthorized | Unavailable>
-  /** A webhook for one task of an agent, whose URL has been checked; the id. Its events are written to the outbox by its id. */
+  /** Creates a webhook for one task of an agent and returns its id, by which the outbox gets its events. The URL has been checked. */
   readonly createForTask: (agentId: string, target: TaskTarget) => Effect.Effect<string, Unauthorized | Unavailable>
-  /** Those of these that exist. */
+  /** The webhooks among these that exist. */
   readonly forTasks: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<TaskWebhook>, Unavailable>
   /** The webhooks among these that exist, and whether a delivery of each waits to be posted. */
   readonly waitingForTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
-  /** What waits goes to the new URL. */
+  /** Changes the target of a webhook. Deliveries that wait go to the new URL. */
   readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
   readonly removeForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
-  /** Removes those of these for which nothing waits and of which nothing is remembered. */
+  /** Removes the webhooks among these that have no deliveries, neither waiting nor finished. */
   readonly removeIdleForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
   /** Removes the webhooks of a deleted agent (wire.md G.12); idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
@@ -76,7 +68,7 @@ export class Webhooks extends Context.Service<Webhooks, {
 
       const unknown = () => new NotFound({ message: "You have no such webhook." })
 
-      /** A look-up that fails or times out does not refuse the URL: each post resolves the name again. */
+      /** A look-up that fails or times out does not refuse the URL, because each post resolves the name again. */
       const checkUrl = (text: string): Effect.Effect<void, ValidationFailed> =>
         Effect.flatMap(parseTarget(text), (url) => checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE)).pipe(
           Effect.timeoutOption(LOOKUP_TIMEOUT),
@@ -106,7 +98,7 @@ export class Webhooks extends Context.Service<Webhooks, {
               at: yield* Clock.currentTimeMillis
             }, most))
             if (webhook !== undefined) return { webhook, secret }
-            // An earlier attempt at this same request made it, but its answer was lost.
+            // An earlier attempt at this same request created the webhook, but its answer was lost.
             const made = yield* unavailableOnSqlError(repo.made(agentId, id))
             if (made !== undefined) return made
             if ((yield* unavailableOnSqlError(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
@@ -115,25 +107,16 @@ export class Webhooks extends Context.Service<Webhooks, {
           }
           return yield* new Unavailable()
         }),
-        list: Effect.fn("Webhooks.list")(function*(agentId, query) {
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LIMIT, MAX)
-          const offset = query.offset ?? 0
-          const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
-          const rows = yield* unavailableOnSqlError(repo.list(agentId, after, offset, limit + 1))
-          const total = yield* unavailableOnSqlError(repo.count(agentId))
-          const webhooks = rows.slice(0, limit)
-          const last = webhooks.at(-1)
-          return {
-            webhooks,
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined
-              ? encodeCursor({ createdAt: last.createdAt, id: last.id })
-              : null
-          }
-        }),
+        list: Effect.fn("Webhooks.list")((agentId, query) =>
+          pageOf(query, {
+            usual: LIMIT,
+            max: MAX,
+            position: Position,
+            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(agentId, after, offset, limit)),
+            total: unavailableOnSqlError(repo.count(agentId)),
+            positionOf: ({ createdAt, id }) => ({ createdAt, id }),
+            show: Effect.succeed
+          })),
         find: Effect.fn("Webhooks.find")(function*(agentId, id) {
           return (yield* unavailableOnSqlError(repo.find(agentId, id))) ?? (yield* unknown())
         }),

@@ -3,6 +3,7 @@ import { apiOf } from "../http/ApiOf.ts"
 import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { confirm } from "../wire/Confirmation.ts"
+import { figuresOf } from "../wire/Page.ts"
 import { toWebhook } from "./Webhook.ts"
 import { Webhooks } from "./Webhooks.ts"
 import { WebhooksApi } from "./WebhooksApi.ts"
@@ -20,8 +21,8 @@ export const WebhooksHttp = Endpoints.group(
       }),
       list: Effect.fnUntraced(function*({ query }) {
         const { id } = yield* CurrentAgent
-        const { limit, nextCursor, offset, total, webhooks: found } = yield* webhooks.list(id, query)
-        return { webhooks: found.map(toWebhook), total, limit, offset, next_cursor: nextCursor }
+        const page = yield* webhooks.list(id, query)
+        return { webhooks: page.items.map(toWebhook), ...figuresOf(page) }
       }),
       find: Effect.fnUntraced(function*({ params }) {
         return toWebhook(yield* webhooks.find((yield* CurrentAgent).id, params.id))

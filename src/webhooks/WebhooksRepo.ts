@@ -25,7 +25,7 @@ export interface Waiting {
   readonly createdAt: number
   readonly attempts: number
   readonly dueAt: number
-  /** The request that caused the event: its id and its trace (`splitOrigin`); null: none did. */
+  /** The request that caused the event: its id and its trace (`splitOrigin`); null if no request did. */
   readonly requestId: string | null
 }
 
@@ -38,14 +38,14 @@ export interface Work {
   readonly waiting: ReadonlyArray<Waiting>
 }
 
-/** Where and how to post. */
+/** The URL of a webhook, and the secret that signs its posts. */
 export interface Target {
   readonly agentId: string
   readonly url: string
   readonly secret: string
 }
 
-/** A failed attempt; `dueAt` is when to try again, null after the last attempt. */
+/** A failed attempt; `dueAt` is when it is retried, null after the last attempt. */
 export interface Failure {
   readonly webhookId: string
   readonly deliveryNo: number
@@ -74,9 +74,9 @@ const stored = (row: WebhookColumns): StoredWebhook => ({
 })
 
 /**
- * Updates the agent's row, which tests its latest version and not the snapshot's: an account that has ended meanwhile
- * gets no webhook. No row: that, no slot is free, or a concurrent creation took the same slot.
- * `IS TRUE` keeps the planner from the index of live accounts, which it would read whole.
+ * The update of the agent's row tests the latest version of the row, so an account that has ended meanwhile gets no webhook.
+ * Returns no row in that case, if no slot is free, or if a concurrent creation took the same slot. `IS TRUE` keeps the
+ * planner from reading the whole index of live accounts.
  */
 const CREATE = `
 WITH slot AS (
@@ -123,7 +123,7 @@ const WAITING_FOR_TASKS = `
 SELECT id, (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id AND due_at IS NOT NULL LIMIT 1) IS TRUE AS waiting
 FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
 
-/** A new address begins anew: without pause, and trusted again. */
+/** A new address starts active, without a pause and without counted failures. */
 const CHANGE_FOR_TASK = `
 UPDATE webhooks SET url = $2, secret = $3, active = true, dead_in_a_row = 0, paused_until = NULL
 WHERE id = $1 AND slot IS NULL AND deleted_at IS NULL`
@@ -147,7 +147,7 @@ const dueAtEnd = (order: "ASC" | "DESC"): string => `
     WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL ORDER BY d.due_at ${order} LIMIT 1)`
 
 /**
- * Reads a slice of the webhooks, so that its cost is bounded however many deliveries wait. Pauses beyond $4, and
+ * Reads a slice of the webhooks, so that its cost is bounded for any number of waiting deliveries. Pauses beyond $4, and
  * deliveries that wait longer than their retry ($5), are from before the clock was set back. A retry from after that may
  * be due before them, so the statement reads the last delivery as well.
  */
@@ -168,7 +168,7 @@ LEFT JOIN LATERAL (
 WHERE w.id = $1 AND w.active AND w.deleted_at IS NULL
 ORDER BY d.due_at, d.no`
 
-/** `due_at` changes with every attempt. */
+/** Every attempt changes `due_at`, so the same `due_at` means that no attempt was made meanwhile. */
 const STILL_DUE = `
 SELECT FROM webhooks w JOIN webhook_deliveries d ON d.webhook_id = w.id
 WHERE w.id = $1 AND w.active AND w.deleted_at IS NULL AND w.url = $2 AND w.secret = $3 AND d.no = $4 AND d.due_at = $5`
@@ -184,7 +184,7 @@ SET attempts = attempts + 1, due_at = NULL, finished_at = $3, delivered = true, 
 WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
 
 /**
- * Concurrent attempts are written in any order: `GREATEST` keeps one from shortening the pause that another began. A pause
+ * Concurrent attempts are written in any order. `GREATEST` keeps one from shortening the pause that another began. A pause
  * beyond $8 is from before the clock was set back.
  */
 const FAILED = `
@@ -203,7 +203,7 @@ UPDATE webhooks w SET
 WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL)
 RETURNING w.active`
 
-/** Marks as dead the deliveries that wait for a webhook that was given up. */
+/** Marks as dead the deliveries that wait for a deactivated webhook. */
 const ABANDON = `
 WITH waiting AS MATERIALIZED (
   SELECT d.no FROM webhooks w
@@ -224,7 +224,7 @@ DELETE FROM webhook_deliveries WHERE no = ANY (ARRAY(
 ))
 RETURNING no`
 
-/** `$1` is some time ago: statements that began before a webhook's deletion may write deliveries for it after it. */
+/** `$1` is some time ago, because statements that began before a webhook's deletion may write deliveries after it. */
 const SWEEP_DELETED = `
 WITH gone AS MATERIALIZED (
   SELECT id FROM webhooks WHERE deleted_at <= $1 ORDER BY deleted_at LIMIT 100
@@ -241,9 +241,9 @@ WITH gone AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
 
-/** All SQL on webhooks and the outbox, except the inserts into it: each is part of its event's statement (Outbox.ts). */
+/** All SQL on webhooks and the outbox, except inserts into the outbox, which are part of the events' statements (Outbox.ts). */
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
-  /** Undefined: the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
+  /** Undefined if the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
   /** Whether the account exists and has not ended. */
   readonly hasOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
@@ -263,10 +263,10 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     agentId: string,
     id: string
   ) => Effect.Effect<{ readonly webhook: StoredWebhook; readonly secret: string } | undefined, SqlError.SqlError>
-  /** False: there was none. */
+  /** False if there was no such webhook. */
   readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, SqlError.SqlError>
-  /** A webhook without a slot. False: the account has ended. */
+  /** Creates a webhook without a slot. False if the account has ended. */
   readonly createForTask: (
     id: string,
     agentId: string,
@@ -274,7 +274,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     secret: string,
     at: number
   ) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Those of these webhooks without a slot that are not deleted. */
+  /** The webhooks among these that have no slot and are not deleted. */
   readonly forTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly url: string; readonly secret: string }>, SqlError.SqlError>
@@ -283,7 +283,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, SqlError.SqlError>
   readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, SqlError.SqlError>
-  /** With `idle` only those that have no deliveries. */
+  /** With `idle`, removes only the webhooks that have no deliveries. */
   readonly removeForTasks: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, SqlError.SqlError>
   /** Ids of the active webhooks of these agents. */
   readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
@@ -299,17 +299,17 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     now: number,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, SqlError.SqlError>
-  /** Undefined: deleted or given up. */
+  /** Undefined if the webhook is deleted or deactivated. */
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
   /** Whether the delivery waits as it did when it was read, for a webhook that is active and has the same URL and secret. */
   readonly isStillDue: (id: string, work: Work, delivery: Waiting) => Effect.Effect<boolean, SqlError.SqlError>
   readonly delivered: (webhookId: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
   readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Marks as dead up to `most` deliveries that wait for webhooks that were given up; returns how many. */
+  /** Marks as dead up to `most` deliveries that wait for deactivated webhooks, and returns how many. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Removes up to `most` deliveries that were delivered (or else died) by then; returns how many. */
+  /** Removes up to `most` deliveries that were delivered (otherwise: that died) by the time `by`; returns how many. */
   readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Removes up to `most` deliveries of webhooks deleted by then, and those webhooks without any; returns how many rows. */
+  /** Removes up to `most` deliveries of webhooks deleted by the time `by`, and such webhooks without any; returns how many rows. */
   readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/webhooks/WebhooksRepo") {
   static readonly layer = Layer.effect(

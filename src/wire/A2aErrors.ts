@@ -1,18 +1,18 @@
 import type { WireFailure } from "./WireError.ts"
 
-/** A failure as far as A2A shows it. */
+/** The parts of a failure that an A2A error shows. */
 export type A2aShown = Pick<WireFailure, "code" | "message" | "details"> & {
   readonly status?: number
   readonly retryAfterMs?: number | undefined
 }
 
-/** JSON-RPC's codes. What the protocol has no error for is `refused`. */
+/** JSON-RPC's error codes. `refused` is for failures that JSON-RPC has no code for. */
 export const RPC = { refused: -32_000, invalidParams: -32_602, internal: -32_603 } as const
 
 export const ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 export const A2A_DOMAIN = "a2a-protocol.org"
 
-/** gRPC's names of HTTP statuses, in which HTTP+JSON says what kind of error it is. */
+/** gRPC's names of HTTP statuses, for the field `status` of an HTTP+JSON error. */
 const NAMES: Readonly<Record<number, string>> = {
   400: "INVALID_ARGUMENT",
   401: "UNAUTHENTICATED",
@@ -28,7 +28,7 @@ const NAMES: Readonly<Record<number, string>> = {
 
 const statusOf = ({ status }: A2aShown): number => status ?? 400
 
-/** Details as ErrorInfo carries them: texts only. */
+/** A failure as google.rpc.ErrorInfo, whose metadata values must be texts. */
 const infoOf = (failure: A2aShown): object => {
   const metadata = {
     code: failure.code,
@@ -52,7 +52,7 @@ export const a2aRpcBody = (failure: A2aShown, id: RpcId = null): object => ({
   id
 })
 
-/** The same over HTTP+JSON: google.rpc.Status (the specification, 11.6). */
+/** An error of A2A's HTTP+JSON binding: google.rpc.Status (A2A's specification, 11.6). */
 export const a2aRestBody = (failure: A2aShown): object => {
   const code = statusOf(failure)
   return { error: { code, status: NAMES[code] ?? "INTERNAL", message: failure.message, details: [infoOf(failure)] } }

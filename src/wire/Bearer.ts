@@ -1,7 +1,5 @@
-/** The credential of an `Authorization: Bearer …` header, empty if there is none (wire.md C.0, Auth). */
-export const bearerOf = (authorization: string | undefined): string => {
-  if (authorization === undefined || authorization.slice(0, 7).toLowerCase() !== "bearer ") return ""
-  let start = 7
-  while (authorization.charCodeAt(start) === 32) start++
-  return authorization.slice(start)
-}
+/**
+ * The credential of an `Authorization: Bearer …` header (wire.md C.0, Auth); empty if there is none, or if it is not one
+ * word.
+ */
+export const bearerOf = (authorization: string | undefined): string => /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1] ?? ""

@@ -34,8 +34,20 @@ export interface PageQuery {
   readonly cursor?: string
 }
 
+/** A page of a list. `nextCursor` is null on the last page. */
+export interface Page<Item> {
+  readonly items: ReadonlyArray<Item>
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+/** The fields of a page beside its items, as the wire has them. */
+export const figuresOf = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({ total, limit, offset, next_cursor: nextCursor })
+
 /** Fails if a query has both `offset` and `cursor` (wire.md B1, B2). */
-export const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> =>
+const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> =>
   query.offset !== undefined && query.cursor !== undefined
     ? Effect.fail(ValidationFailed.field("cursor", "cannot be combined with offset"))
     : Effect.void
@@ -50,8 +62,44 @@ export const encodeCursor = (value: unknown): string => Buffer.from(JSON.stringi
 export const decodeCursor = <S extends Schema.Codec<unknown, unknown>>(schema: S) => (text: string): Effect.Effect<S["Type"], ValidationFailed> =>
   Effect.try(() => JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as unknown).pipe(
     Effect.flatMap(Schema.decodeUnknownEffect(schema)),
-    Effect.mapError(() => ValidationFailed.field("cursor", "is not one that this server gave out"))
+    Effect.mapError(() => ValidationFailed.field("cursor", "is not a cursor that this server issued"))
   )
 
-/** The size of a page with the usual default and maximum (wire.md C.0, Lists): more than the most is cut. */
+/** The size of a page: the requested size, 50 by default and 200 at most (wire.md C.0, Lists). */
 export const pageSize = (asked: number | undefined): number => Math.min(asked ?? 50, 200)
+
+/** How a list is read in pages of `usual` items unless asked for another number, and of `max` at most. */
+export interface Listed<Row, Position, Item, E1, E2, E3> {
+  readonly usual: number
+  readonly max: number
+  readonly position: Schema.Codec<Position, unknown>
+  /** Up to `limit` rows in the list's order, after a position, or from its beginning if that is null. */
+  readonly rows: (after: Position | null, offset: number, limit: number) => Effect.Effect<ReadonlyArray<Row>, E1>
+  readonly total: Effect.Effect<number, E2>
+  readonly positionOf: (row: Row) => Position
+  /** May leave out rows whose agents are gone. */
+  readonly show: (rows: ReadonlyArray<Row>) => Effect.Effect<ReadonlyArray<Item>, E3>
+}
+
+/** Reads a page of a list (wire.md C.0, Lists). */
+export const pageOf = <Row, Position, Item, E1, E2, E3>(
+  query: PageQuery,
+  list: Listed<Row, Position, Item, E1, E2, E3>
+): Effect.Effect<Page<Item>, ValidationFailed | E1 | E2 | E3> =>
+  Effect.gen(function*() {
+    yield* oneWay(query)
+    const limit = Math.min(query.limit ?? list.usual, list.max)
+    const offset = query.offset ?? 0
+    const after = query.cursor === undefined ? null : yield* decodeCursor(list.position)(query.cursor)
+    const rows = yield* list.rows(after, offset, limit + 1)
+    const total = yield* list.total
+    const shown = rows.slice(0, limit)
+    const last = shown.at(-1)
+    return {
+      items: yield* list.show(shown),
+      total,
+      limit,
+      offset,
+      nextCursor: rows.length > limit && last !== undefined ? encodeCursor(list.positionOf(last)) : null
+    }
+  })

@@ -34,7 +34,7 @@ export const Text = (min: number, max: number) =>
  * ordinary Arabic and Hebrew need them, and they cannot reorder distant text.
  */
 const CONTROLS = /[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu
-/** Any text without them, as JSON Schema says it: some programs that read it do not know `\p`. */
+/** The JSON Schema pattern of a text without such characters. It avoids `\p`, which some JSON Schema tools do not support. */
 const NO_CONTROLS = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 
 export const withoutControls = (text: string): string => text.replace(CONTROLS, "")
@@ -56,7 +56,7 @@ export const Name = (min: number, max: number) =>
         withoutControls(text) === text || "must hold no line breaks, other control characters, or overrides of the direction of writing",
       { toJsonSchema: () => ({ pattern: NO_CONTROLS }) }
     ),
-    Schema.makeFilter((text) => text === "" || !isBlank(text) || "must not be of blanks alone")
+    Schema.makeFilter((text) => text === "" || !isBlank(text) || "must not consist of blanks only")
   )
 
 const MAX_DEPTH = 64

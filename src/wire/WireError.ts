@@ -2,8 +2,8 @@ import type { Cause } from "effect"
 import { Effect, Schema } from "effect"
 
 /**
- * What every failure that reaches a client has in common: the wire's stable
- * `code`, the HTTP status, and how long to wait before a retry, where a retry can help.
+ * The fields of every failure that reaches a client: the wire's stable
+ * `code`, the HTTP status, and the wait before a retry if a retry can help.
  */
 export interface WireFailure {
   readonly code: string
@@ -143,14 +143,14 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
 }) {}
 
 /**
- * How long a caller is held before `Unavailable`, in milliseconds: while the entity that it calls moves to another node, and a
- * send also while the database does not answer (wire.md C.0).
+ * The longest wait of a caller before `Unavailable`, in milliseconds, while the entity that it calls moves to another node. A send
+ * also waits this long while the database does not answer (wire.md C.0).
  */
 export const HELD_MS = 5_000
 
 /**
- * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer. Programs that
- * call them at the start and the end of an agent's turn wait for 4 s.
+ * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer. It is below
+ * the 4 s for which client programs wait for these calls at the start and the end of an agent's turn.
  */
 export const READ_MS = 3_500
 

@@ -31,7 +31,7 @@ export const failureHeaders = (failure: WireFailure): Record<string, string> => 
 }
 
 let count = (_code: string): void => {}
-/** From now on `counter` is called with the code of every failure that becomes an answer here. */
+/** Sets the function that is called with the code of every failure that becomes a response. */
 export const countFailures = (counter: (code: string) => void): void => {
   count = counter
 }
@@ -39,10 +39,10 @@ export const countFailures = (counter: (code: string) => void): void => {
 /** JSON-RPC's code for a failure that has none of its own. */
 const RPC_REFUSED = -32_000
 
-/** How a failure is written into the body of an answer. */
+/** Makes the body of a response from a failure. */
 export type Body = (failure: WireFailure) => object
 
-/** The body of a refusal on `/mcp`: an error of JSON-RPC, with the wire's body as its data (wire.md M). */
+/** The body of a refusal on `/mcp`: a JSON-RPC error, with the wire's body as its data (wire.md M). */
 export const rpcBody = (failure: WireFailure, id: string | number | null = null) => ({
   jsonrpc: "2.0",
   error: { code: RPC_REFUSED, message: failure.message, data: wireBody(failure) },
@@ -63,8 +63,8 @@ export const toResponse = (
 }
 
 /**
- * Writes the response for a failure to a raw connection and ends the connection: for refused
- * upgrades and for bytes that are not an HTTP request.
+ * Writes the response for a failure to a raw connection and ends the connection. It answers refused
+ * upgrades and bytes that are not an HTTP request.
  */
 export const refuse = (
   socket: Duplex,
@@ -97,7 +97,7 @@ export const refuse = (
   socket.once("close", () => clearTimeout(timer))
 }
 
-/** The one place that maps a failure or defect to a wire error (wire.md C.0, Error body); undefined becomes a 500. */
+/** The one place that maps a failure or defect to a wire error (wire.md C.0, Error body). Undefined becomes a 500. */
 export const toWireFailure = (error: unknown): WireFailure | undefined => {
   if (isWireFailure(error)) return error
   if (HttpApiError.HttpApiSchemaError.is(error)) {
@@ -120,8 +120,8 @@ export const toWireFailure = (error: unknown): WireFailure | undefined => {
 }
 
 /**
- * Whether the database does not understand a statement, or does not permit it: a mistake in the server, or a schema or
- * role that is not the server's. It does not pass by itself.
+ * Whether the database rejects a statement as invalid or not permitted. The cause is a defect of the server, or a wrong
+ * schema or role, so a retry does not help.
  */
 export const isStatementDefect = ({ reason }: SqlError.SqlError): boolean =>
   reason._tag === "SqlSyntaxError" || reason._tag === "AuthorizationError"
@@ -169,7 +169,7 @@ export const answer = (
     const response = Effect.succeed(write(failure))
     return failure.status < 500 || isWireFailure(error)
       ? response
-      : Effect.andThen(Effect.logWarning("A statement failed: its request is answered with 503", cause), response)
+      : Effect.andThen(Effect.logWarning("A statement failed, and its request was answered with 503", cause), response)
   }
   if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(write(new Unavailable()))
   return Effect.as(Effect.logError("A request failed", cause), write(new InternalError()))

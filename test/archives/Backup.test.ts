@@ -196,7 +196,7 @@ describe("a backup of a standalone server that is used", () => {
     const target = join(folder, "half")
     const half = await adminHere({}, "restore", file, target)
     assert.strictEqual(half.code, 1)
-    assert.include(half.stderr, "no whole backup")
+    assert.include(half.stderr, "is not a complete backup")
     assert.deepStrictEqual(await readdir(target), ["restoring"])
     await mkdir(join(folder, "other"))
     const none = await adminHere({}, "restore", join(folder, "nothing.tar"), join(folder, "other"))

@@ -94,7 +94,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
       eventually(`127.0.0.1:${port} to say why it is not taken in`, async () => {
         if (node.process.exitCode !== null) assert.fail(`it ended\n${node.output}`)
         const ready = await fetch(`${node.url}/v1/ready`).then((answer) => answer.text(), () => "")
-        const said = [...node.stderr.split("\n").filter((line) => line.includes("is not taken into the cluster.")), ready]
+        const said = [...node.stderr.split("\n").filter((line) => line.includes("is not accepted into the cluster.")), ready]
         const reasons = goodPorts.map((good) => `127.0.0.1:${good}: ${why}`)
         return said.some((text) =>
           text.includes("It can talk both ways with 0 of 2 other nodes.") && reasons.every((reason) => text.includes(reason))) || undefined
@@ -109,7 +109,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
       const ready = await fetch(`${node.url}/v1/ready`).then(({ status }) => status, () => 0)
       assert.notStrictEqual(ready, 200)
     }
-    for (const { log } of cluster.nodes) assert.notMatch(log, /does not belong to the cluster any more|is put out of/)
+    for (const { log } of cluster.nodes) assert.notMatch(log, /does not belong to the cluster any more|was excluded from/)
     const metrics = await (await fetch(`${cluster.nodes[0]!.url}/internal/metrics`)).text()
     assert.match(metrics, /^node_connections_refused_total\{.*reason="secret".*\} [1-9]/m)
     assert.match(metrics, /^node_connections_refused_total\{.*reason="plain".*\} [1-9]/m)

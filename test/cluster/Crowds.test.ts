@@ -46,7 +46,7 @@ describe.skipIf(missingForNodes !== "" || process.platform === "win32")(`connect
         assert.isAbove(await metric(node, `connections_turned_away_total{port="${port}",reason="gave_way"}`), MANY / 2)
       }
       await eventually("the node to be ready", async () => (await fetch(`${node.url}/v1/ready`)).ok || undefined)
-      assert.notMatch(node.log, /does not belong to the cluster any more|is put out of/)
+      assert.notMatch(node.log, /does not belong to the cluster any more|was excluded from/)
     }
     for (const crowd of crowds) crowd.leave()
   })

@@ -56,7 +56,7 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
   return { members, state, drain, ended, told }
 })
 
-const NOT_TAKEN = `Warn: This node, ${SELF}, is not taken into the cluster. It can talk both ways with 0 of 1 other nodes.`
+const NOT_TAKEN = `Warn: This node, ${SELF}, is not accepted into the cluster. It can talk both ways with 0 of 1 other nodes.`
 
 describe("the members of the cluster", () => {
   it.effect("are logged once when they come and when they go, in words that say how they went", () =>
@@ -103,7 +103,7 @@ describe("the members of the cluster", () => {
       assert.deepStrictEqual(told(), [`Info: This node, ${SELF}, belongs to the cluster`])
       state.list[1] = [runner(1), false]
       yield* TestClock.adjust("1 second")
-      assert.deepStrictEqual(told(), [`Warn: This node, ${SELF}, is put out of the cluster. It can talk both ways with 0 of 1 other nodes.`])
+      assert.deepStrictEqual(told(), [`Warn: This node, ${SELF}, was excluded from the cluster. It can talk both ways with 0 of 1 other nodes.`])
       yield* TestClock.adjust("61 seconds")
       assert.deepStrictEqual(told(), [NOT_TAKEN])
       // A node that stops removes itself.

@@ -84,10 +84,10 @@ it.effect("another version, another name and an earlier process are refused in w
     }, Effect.orDie)
     for (let i = 0; i < 2; i++) {
       const { greeting } = yield* greet({ parley: WIRE + 1 })
-      assert.strictEqual(greeting.refused, `it speaks version ${WIRE} of what nodes say to each other, not version ${WIRE + 1}: all nodes must run the same release of Parley`)
+      assert.strictEqual(greeting.refused, `it speaks version ${WIRE} of the protocol between nodes, not version ${WIRE + 1}: all nodes must run the same release of Parley`)
       assert.strictEqual(greeting.parley, WIRE)
     }
-    assert.deepStrictEqual(log, [`Node a:1 is refused: it speaks version ${WIRE + 1} of what nodes say to each other, and this node version ${WIRE}`])
+    assert.deepStrictEqual(log, [`Node a:1 is refused: it speaks version ${WIRE + 1} of the protocol between nodes, and this node version ${WIRE}`])
     assert.strictEqual((yield* greet({ to: "c:1" })).greeting.refused, "the node that answers there is b:1")
     assert.lengthOf(began, 0)
     assert.isUndefined((yield* greet({})).greeting.refused)

@@ -108,7 +108,7 @@ describe("the port for other nodes", () => {
       yield* told(secured.lines, 2)
       yield* told(plain.lines, 1)
       assert.deepStrictEqual(secured.lines.sort(), [
-        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not encrypt: it has no RUNNER_SECRET, or is no node",
+        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not encrypt: it has no RUNNER_SECRET, or is not a node",
         "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not know RUNNER_SECRET"
       ])
       assert.deepStrictEqual(plain.lines, [
@@ -137,7 +137,7 @@ describe("the port for other nodes", () => {
           yield* Effect.promise(() => closed(stranger))
         }
         assert.deepStrictEqual(logged, [
-          ["Warn", "Refused a connection from 127.0.0.1 on RUNNER_PORT: it is no node of this version of Parley"]
+          ["Warn", "Refused a connection from 127.0.0.1 on RUNNER_PORT: it is not a node of this version of Parley"]
         ])
       }
     }).pipe(Effect.scoped))

@@ -85,7 +85,7 @@ describe("what a node says about the others", () => {
     Effect.gen(function*() {
       const { logged, reports, rows } = yield* setUp
       rows.push(row(OTHER, { facts: { ...facts, wire: WIRE - 1 } }))
-      const version = `it speaks version ${WIRE - 1} of what nodes say to each other, and this node version ${WIRE}: all nodes must run the same release of Parley`
+      const version = `it speaks version ${WIRE - 1} of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
       yield* TestClock.adjust("500 millis")
       assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: ${version}.`)
       yield* until("the attempt to connect", () => reports.isSettled())

@@ -383,8 +383,8 @@ describe("the operators' API of a standalone server", () => {
     sessions: () => [["console", "sessions"], /^opt_\w+ +token/m],
     // Shown with their effects in tests above, and in Access.test.ts.
     end: () => [["console", "end", "--help"], /End a session or token/],
-    uphold: () => [["reports", "uphold", "--help"], /goes on counting/],
-    dismiss: () => [["reports", "dismiss", "--help"], /back out of what counts/],
+    uphold: () => [["reports", "uphold", "--help"], /still counts/],
+    dismiss: () => [["reports", "dismiss", "--help"], /stop counting it/],
     retry: () => [["webhooks", "retry", "--help"], /Post a dead delivery again/],
     retryAll: () => [["webhooks", "retry-all", "--help"], /Post all dead deliveries again/],
     overview: ({ node }) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow).*[^]*^${node} +true +ready`, "m")],
@@ -406,7 +406,7 @@ describe("the operators' API of a standalone server", () => {
     groups: ({ group, handle }) => [["groups", "find", "--member", handle, "--name", "Compan"], new RegExp(`^${group} +Companions`, "m")],
     group: ({ group, handle }) => [["groups", "look", group], new RegExp(`^${handle} +admin`, "m")],
     reports: () => [["reports", "list", "--limit", "1"], /^id +when +reported/m],
-    dead: () => [["webhooks", "dead"], /^no +given up +agent/m]
+    dead: () => [["webhooks", "dead"], /^no +died +agent/m]
   }
 
   it("the command line can what the API can", async () => {

@@ -53,7 +53,7 @@ describe("why does it get nothing", () => {
   }
 
   it("names none where nothing stops, and says what is slow or not known", () => {
-    assert.deepInclude(explain(well), { stops_at: null, words: "Nothing stops, and nothing waits: all that came was delivered." })
+    assert.deepInclude(explain(well), { stops_at: null, words: "Nothing stops, and nothing waits: all messages were delivered." })
     const behind = explain({ ...well, ...waiting, newestAt: NOW - 1_000, sockets: [{ ...socket, cursor: 7 }] })
     assert.strictEqual(behind.stops_at, null)
     assert.include(behind.words, "within ten seconds")

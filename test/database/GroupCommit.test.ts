@@ -101,7 +101,7 @@ describe("GroupCommit", () => {
       yield* TestClock.adjust("3 seconds")
       assert.deepStrictEqual(readiness.reasons(), [])
       yield* TestClock.adjust("2 seconds")
-      assert.match(readiness.reasons().join(), /^Commits of test do not come through: the oldest has waited for 11 s\./)
+      assert.match(readiness.reasons().join(), /^Commits of test do not complete: the oldest item has waited for 11 s\./)
       yield* Deferred.succeed(gate, undefined)
       yield* Effect.andThen(Fiber.join(first), Fiber.join(second))
       yield* group.idle

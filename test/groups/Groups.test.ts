@@ -10,10 +10,12 @@ import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { GroupEntity } from "../../src/groups/GroupEntity.ts"
-import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
+import { Groups } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/idempotency/IdempotentIds.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
+import type { PendingInvite } from "../../src/groups/Group.ts"
+import type { Page } from "../../src/wire/Page.ts"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
@@ -371,14 +373,14 @@ eachDatabase((database) => {
         const seen: Array<string> = []
         let cursor: string | null = null
         for (const [n, goes] of [ids[0]!, ids[4]!, ids[1]!].entries()) {
-          const page: PendingPage = yield* groups.pending(a.id, groupId, { limit: 2, ...(cursor === null ? {} : { cursor }) })
+          const page: Page<typeof PendingInvite.Type> = yield* groups.pending(a.id, groupId, { limit: 2, ...(cursor === null ? {} : { cursor }) })
           seen.push(...page.items.map(({ id }) => id))
           cursor = page.nextCursor
           yield* groups.cancel(a.id, groupId, goes)
           ids.push(yield* invite(others[6 + n]!))
         }
         while (cursor !== null) {
-          const page: PendingPage = yield* groups.pending(a.id, groupId, { limit: 2, cursor })
+          const page: Page<typeof PendingInvite.Type> = yield* groups.pending(a.id, groupId, { limit: 2, cursor })
           seen.push(...page.items.map(({ id }) => id))
           cursor = page.nextCursor
         }

@@ -90,7 +90,7 @@ eachDatabase((database) => {
         yield* TestClock.adjust(1)
         assert.strictEqual((yield* Effect.flip(mutes.find(a.id, target)))._tag, "NotFound")
         assert.strictEqual((yield* Effect.flip(mutes.lift(a.id, target)))._tag, "NotFound")
-        assert.deepStrictEqual((yield* mutes.list(a.id, undefined, {})).mutes, [])
+        assert.deepStrictEqual((yield* mutes.list(a.id, undefined, {})).items, [])
         const anew = yield* mutes.mute(a.id, target, null)
         assert.deepStrictEqual(anew, { ...first, mutedUntil: null, createdAt: began + 2_000 })
         yield* mutes.lift(a.id, target)
@@ -134,13 +134,13 @@ eachDatabase((database) => {
         yield* mutes.mute(a.id, { kind: "agent", handle: c.handle }, null)
         yield* mutes.mute(a.id, { kind: "conversation", id: conversation }, null)
         const all = yield* mutes.list(a.id, undefined, {})
-        assert.deepStrictEqual(all.mutes.map((mute) => mute.targetId), [conversation, c.id, b.id])
+        assert.deepStrictEqual(all.items.map((mute) => mute.targetId), [conversation, c.id, b.id])
         assert.deepStrictEqual([all.total, all.limit, all.offset, all.nextCursor], [3, 200, 0, null])
         const late = yield* newAgent("list-late")
         const paged: Array<string> = []
         for (let cursor: string | null | undefined; cursor !== null;) {
           const page = yield* mutes.list(a.id, undefined, { limit: 1, ...(cursor === undefined ? {} : { cursor }) })
-          paged.push(...page.mutes.map((mute) => mute.targetId))
+          paged.push(...page.items.map((mute) => mute.targetId))
           cursor = page.nextCursor
           yield* TestClock.adjust(1)
           if (paged.length === 2) {
@@ -151,7 +151,7 @@ eachDatabase((database) => {
         }
         assert.deepStrictEqual(paged, [conversation, c.id, b.id])
         const agents = yield* mutes.list(a.id, "agent", { limit: 1, offset: 1 })
-        assert.deepStrictEqual([agents.mutes.map((mute) => mute.targetHandle), agents.total], [[b.handle], 2])
+        assert.deepStrictEqual([agents.items.map((mute) => mute.targetHandle), agents.total], [[b.handle], 2])
       }))
 
     it.effect("what is muted is stored, in sync and unread, and passed over on sockets that are there", () =>

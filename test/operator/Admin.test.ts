@@ -61,7 +61,7 @@ describe("operators' commands without a server that runs", () => {
       assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley" }, "S3_BUCKET"), "none: files in SHARED_DIR")
       assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley", S3_BUCKET: "files" }, "S3_BUCKET"), "files")
       const misspelt = await adminHere({ RUNNER_SECRT: "hidden-from-view" }, "config")
-      assert.deepStrictEqual([misspelt.code, misspelt.stderr], [0, "parley: RUNNER_SECRT is set and means nothing here: RUNNER_SECRET may be meant\n"])
+      assert.deepStrictEqual([misspelt.code, misspelt.stderr], [0, "parley: RUNNER_SECRT is set but is not a setting of Parley: RUNNER_SECRET may be meant\n"])
       const limit = await adminHere({ LIMITS_SENDS_PER_SEC: "1" }, "config")
       assert.strictEqual(limit.code, 1)
       assert.include(limit.stderr, "LIMITS_SENDS_PER_SECOND")

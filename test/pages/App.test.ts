@@ -139,7 +139,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     const port = new URL(server.url).port
     await server.stop()
     watched.lenient = true
-    await adas.getByText("It is tried again by itself.").waitFor()
+    await adas.getByText("The page reconnects automatically.").waitFor()
     await write(adas, "written meanwhile, 1")
     await write(adas, "written meanwhile, 2")
     await message(adas, "written meanwhile, 1").getByText("Waiting").waitFor()
@@ -149,7 +149,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const history = (await bobNow.get(`/v1/messages/${id}?after_seq=2`)).body as ReadonlyArray<{ readonly content: { readonly text: string } }>
       return history.length === 2 && history[0]?.content.text === "written meanwhile, 1" ? true : undefined
     })
-    await adas.getByText("It is tried again by itself.").waitFor({ state: "detached" })
+    await adas.getByText("The page reconnects automatically.").waitFor({ state: "detached" })
     await bobNow.post("/v1/messages", { to: ada.handle, client_msg_id: "after", content: { text: "and after" } })
     await message(adas, "and after").waitFor()
     assert.deepStrictEqual(await texts(adas), ["Are you there?", "I am.", "written meanwhile, 1", "written meanwhile, 2", "and after"])
@@ -293,7 +293,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       assert.include(await row.locator(".file-name").textContent(), name)
       await adas.locator("input[type=file]").setInputFiles({ name: "x.exe", mimeType: "application/x-msdownload", buffer: png })
       await adas.getByRole("button", { name: "Send", exact: true }).click()
-      await adas.getByText("Files of this type are not taken").waitFor()
+      await adas.getByText("Files of this type cannot be sent").waitFor()
       await watched.close()
     })
 
@@ -394,8 +394,8 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const [adas, bobs] = [pane(page, ada), pane(page, bob)]
       await view(bobs, "Agent")
       await bobs.getByLabel("Shown to contacts as").selectOption("busy")
-      await bobs.getByLabel("What it says of itself").fill(EVIL)
-      await bobs.getByLabel("What it says of itself").press("Enter")
+      await bobs.getByLabel("Status message").fill(EVIL)
+      await bobs.getByLabel("Status message").press("Enter")
       await view(adas, "People")
       await adas.locator(".dot.busy").waitFor()
       await adas.getByText("{{7*7}}").first().waitFor()

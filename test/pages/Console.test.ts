@@ -115,7 +115,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByText(EVIL).first().waitFor()
     await watched.accessible()
     await page.getByRole("button", { name: "Dismiss" }).first().click()
-    await page.getByText("it counts no more").waitFor()
+    await page.getByText("the report no longer counts").waitFor()
 
     await go("Webhooks")
     await page.getByRole("row").filter({ hasText: `@${ada.handle}` }).getByText("script").waitFor()
@@ -124,7 +124,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     receiver.status = 200
     await page.getByRole("group").getByRole("button", { name: "Retry all" }).click()
     await page.getByText("1 delivery is tried again.").waitFor()
-    await page.getByText("None is dead.").waitFor()
+    await page.getByText("No dead deliveries.").waitFor()
     receiver.stop()
 
     await go("Limits")
@@ -162,7 +162,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await go("Overview")
     await page.getByRole("region", { name: "Nodes" }).getByRole("link").first().click()
     await page.getByLabel("Log level").selectOption("warn")
-    await page.getByText("It logs from warn on").waitFor()
+    await page.getByText("The node logs at level warn").waitFor()
     await page.getByLabel("Log level").selectOption("debug")
     await watched.accessible()
     assert.notInclude(await page.content(), "never shown here")

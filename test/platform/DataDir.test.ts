@@ -81,7 +81,7 @@ describe("DataDir", () => {
       const folder = yield* temporary
       fs.mkdirSync(path.join(folder, "restoring"))
       const error = yield* Effect.flip(take(folder))
-      assert.include(error.message, "give the same restore once more")
+      assert.include(error.message, "run the same restore command again")
       assert.deepStrictEqual(fs.readdirSync(folder), ["restoring"])
       fs.mkdirSync(path.join(folder, "database"))
       yield* take(folder)

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Cause, Effect, Exit, Logger } from "effect"
 import { TestClock } from "effect/testing"
-import { Seldom } from "../../src/platform/Seldom.ts"
+import { LogThrottle } from "../../src/platform/LogThrottle.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
 import { SqlErrorLines, unavailableOnSqlError } from "../../src/database/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable } from "../../src/wire/WireError.ts"
@@ -12,7 +12,7 @@ const away = sqlError(new DatabaseFault({ code: "57P01", message: "the database 
 const logged = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
   const lines: Array<string> = []
   const value = yield* effect.pipe(
-    Effect.provideService(SqlErrorLines, new Seldom()),
+    Effect.provideService(SqlErrorLines, new LogThrottle()),
     Effect.provide(Logger.layer([Logger.make(({ cause, message }) => void lines.push(`${String(message)} ${Cause.pretty(cause)}`))]))
   )
   return { value, lines }

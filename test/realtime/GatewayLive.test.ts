@@ -9,12 +9,28 @@ import { NodeProcedures } from "../../src/cluster/NodeProcedures.ts"
 import * as Http from "../../src/Http.ts"
 import { HttpServer } from "../../src/http/HttpServer.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { within } from "../support/Eventually.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
+/** Called as by a node whose line to another one has ended. */
+let parted = (_agentIds: ReadonlyArray<string>): void => undefined
+
+const capturing = Layer.effect(
+  LiveAgents,
+  Effect.map(LiveAgents, (liveAgents) =>
+    LiveAgents.of({
+      ...liveAgents,
+      onParted: (listener) => {
+        parted = listener
+        liveAgents.onParted(listener)
+      }
+    }))
+)
+
 const room = Http.layer.pipe(
-  Layer.provide([Readiness.layer, NodeProcedures.layerAlone]),
+  Layer.provide([Readiness.layer, NodeProcedures.layerAlone, capturing]),
   Layer.provideMerge(layerRooms(layerPgliteTest, { PORT: 0, DATA_DIR: tmpdir(), LOG_LEVEL: "error" }))
 )
 
@@ -47,5 +63,34 @@ layer(room, { excludeTestServices: true })((it) => {
       assert.strictEqual(code, 1008, String(reason))
       assert.isTrue(rotated)
       assert.deepInclude(frames[0], { type: "hello.ok" })
+    }))
+
+  it.effect("after a line has ended, a socket whose key was rotated just after the first check is closed by the second", () =>
+    Effect.gen(function*() {
+      const { url } = yield* HttpServer
+      const accounts = yield* Accounts
+      const agents = yield* Agents
+      const { id, key } = yield* newAgent("cached")
+      const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/ws`)
+      const closed = once(socket, "close")
+      const welcomed = once(socket, "message")
+      socket.on("open", () => socket.send(JSON.stringify({ type: "hello", api_key: key })))
+      yield* Effect.promise(() => within("hello.ok", welcomed))
+      const { keyHashes } = agents
+      let checks = 0
+      // The key is rotated on a node that could not notify this one, after the first check has read it.
+      Object.assign(agents, {
+        keyHashes: ((ids) =>
+          Effect.tap(keyHashes(ids), () => checks++ === 0 ? Effect.orDie(accounts.replaceKey(id)) : Effect.void)) satisfies typeof keyHashes
+      })
+      parted([])
+      const [code] = yield* Effect.promise(() => within("the end of the socket", closed)).pipe(
+        Effect.ensuring(Effect.sync(() => {
+          socket.terminate()
+          Object.assign(agents, { keyHashes })
+        }))
+      )
+      assert.strictEqual(code, 1008)
+      assert.strictEqual(checks, 2)
     }))
 })

@@ -54,7 +54,7 @@ const serve = Effect.fnUntraced(function*(database: TestDatabase) {
 })
 
 const POOL = 4
-const AWAY = /^The database does not answer, or does not commit/
+const AWAY = /^The database does not answer or does not commit/
 
 describe("readiness", () => {
   it.live.skipIf(!isInstalled(18))("says nothing against a database that much is asked of, and takes one connection for it", () =>

@@ -133,7 +133,7 @@ describe("the service routes", () => {
         storage.up = false
         const away = yield* get("/v1/ready")
         assert.strictEqual(away.status, 503)
-        assert.match(String(Object((yield* json(away))["details"]).reason), /^The database does not answer, .* Work waits\.$/)
+        assert.match(String(Object((yield* json(away))["details"]).reason), /^The database does not answer or .* Work waits\.$/)
         storage.up = true
         storage.readOnly = true
         const standby = yield* get("/v1/ready")

@@ -147,7 +147,7 @@ describe("npm start", () => {
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
     await eventually("its code on the screen", () => first.stdout().includes(code) || undefined)
     assert.notInclude(first.stderr(), code)
-    assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set and means nothing here: MAIL_FROM may be meant"\}$/m)
+    assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set but is not a setting of Parley: MAIL_FROM may be meant"\}$/m)
     assert.notInclude(first.stderr(), "hidden")
 
     assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
@@ -212,7 +212,7 @@ describe("npm start", () => {
       npm_config_user_agent: "npm/9.9.4 node/v20.19.0 linux x64 workspaces/false"
     })
     await listening(server)
-    const pid = await eventually("what npm 9.9.4 keeps", () => /^npm 9\.9\.4 passes no SIGTERM on.*kill (\d+)$/m.exec(server.stdout())?.[1])
+    const pid = await eventually("what npm 9.9.4 keeps", () => /^npm 9\.9\.4 does not pass SIGTERM on.*kill (\d+)$/m.exec(server.stdout())?.[1])
     assert.notStrictEqual(Number(pid), server.child.pid)
     server.child.kill("SIGTERM")
     await within("the end of the server", server.ended)

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { Dependencies } from "../../src/conversations/ConversationActor.ts"
 import type { OutreachFacts } from "../../src/conversations/ConversationsRepo.ts"
 
-/** The facts of a send that nothing prevents. */
+/** Facts with which a send is allowed. */
 const UNHINDERED: OutreachFacts = {
   replayOf: null,
   opened: true,
@@ -16,7 +16,7 @@ const UNHINDERED: OutreachFacts = {
   undelivered: 0
 }
 
-/** The dependencies of a conversation's actor: those that a test gives, and for the others ones without an effect. */
+/** The dependencies of a conversation's actor. Those that a test does not give have no effect. */
 export const makeDependencies = Effect.fnUntraced(function*(
   { facts, ...given }:
     & Pick<Dependencies, "appends" | "newMessageId" | "load">

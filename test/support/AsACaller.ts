@@ -7,7 +7,7 @@ import type { Unavailable } from "../../src/wire/WireError.ts"
 
 const served = new WeakMap<NodeCalls["Service"], Map<string, Handler>>()
 
-/** Remembers what is served to other nodes, for `entityClient`. */
+/** Keeps the handlers that serve other nodes, for `entityClient`. */
 export const layerRemembering = Layer.effect(
   NodeCalls,
   Effect.map(NodeCalls, (calls) => {

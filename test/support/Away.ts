@@ -2,8 +2,8 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 /**
- * Every statement on the table fails as it may with a database that is in trouble. (One on a table that is not there
- * would be a mistake in the server.)
+ * Makes every statement on the table fail with an error that a database in trouble can return. The table is not dropped, because a
+ * statement on a missing table counts as a mistake of the server.
  */
 export const away = Effect.fnUntraced(function*(table: string) {
   const sql = yield* SqlClient.SqlClient
@@ -11,7 +11,7 @@ export const away = Effect.fnUntraced(function*(table: string) {
   yield* sql.unsafe(`CREATE VIEW ${table} AS SELECT * FROM ${table}_away WHERE 1 / 0 = 1 LIMIT 1`)
 })
 
-/** The table is as it was. */
+/** Makes statements on the table work again. */
 export const back = Effect.fnUntraced(function*(table: string) {
   const sql = yield* SqlClient.SqlClient
   yield* sql.unsafe(`DROP VIEW ${table}`)

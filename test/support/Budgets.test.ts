@@ -5,12 +5,12 @@ import Budgets from "./Budgets.ts"
 
 const FILES = 300
 
-/** What the reporter prints after a run of so many files. */
+/** The output of the reporter after a run of this many files. */
 const printed = async (files: number, names?: RegExp): Promise<string> => {
   const root = join(import.meta.dirname, "..")
   const time = { collectDuration: 1, duration: 1, environmentSetupDuration: 0, prepareDuration: 0, setupDuration: 0 }
   const modules = Array.from({ length: files }, (_, i) =>
-    // Only what the reporter asks of a module.
+    // A module with only the members that the reporter uses.
     ({ moduleId: join(root, i % 2 === 0 ? "groups" : "contract", `${i}.test.ts`), diagnostic: () => time }) as unknown as TestModule)
   const reporter = new Budgets()
   reporter.onInit({

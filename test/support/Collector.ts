@@ -24,7 +24,7 @@ interface Body {
   }>
 }
 
-/** An OpenTelemetry collector that keeps what it gets at `/v1/traces`. */
+/** An OpenTelemetry collector that keeps the spans that it receives at `/v1/traces`. */
 export class Collector {
   readonly spans: Array<CollectedSpan> = []
   readonly texts: Array<string> = []

@@ -297,7 +297,7 @@ export interface SocketOptions {
   readonly host: string
   readonly port: number
   readonly key: string
-  /** In the header of the upgrade, instead of in a HELLO. */
+  /** Whether the key is sent in the header of the upgrade, instead of in a HELLO. */
   readonly keyInHeader?: boolean
   readonly onFrame: OnFrame
   /** Called if a socket ends without `close` after it was live. */

@@ -79,7 +79,7 @@ export const metric = async (server: Server, series: string): Promise<number> =>
   return line === undefined ? assert.fail(`no ${series} in the metrics`) : Number(line.slice(series.length + 1))
 }
 
-/** Waits until a server at its bound has accepted what had come: until it has turned nobody away for a while. */
+/** Waits until a server at its bound has processed all pending connections, which is when it has refused none for a while. */
 export const untilQuiet = async (server: Server, port: "http" | "nodes"): Promise<void> => {
   let before = -1
   await eventually("the server to turn nobody away", async () => {

@@ -173,15 +173,15 @@ export const postgresVersions = (oldest: boolean): ReadonlyArray<PostgresVersion
  */
 export const eachDatabase = (
   suite: (database: TestDatabase, about: {
-    /** Undefined: PGlite. */
+    /** The version of PostgreSQL; undefined for PGlite. */
     readonly version: PostgresVersion | undefined
-    /** The same without the schema. */
+    /** The same kind of database without the schema. */
     readonly empty: TestDatabase
   }) => void,
   options: {
     /** Whether it always runs on PostgreSQL 15 too: for statements that an older planner may plan or lock differently. */
     readonly oldest?: boolean
-    /** Whether it always runs on PGlite too: for what depends on its one session. */
+    /** Whether it always runs on PGlite too: for behaviour that depends on PGlite's single session. */
     readonly pglite?: boolean
   } = {}
 ): void => {

@@ -1,13 +1,13 @@
 import { setTimeout as pause } from "node:timers/promises"
 
-/** Long enough for any machine, however busy: it costs time only if something never happens. */
+/** A time-out that is long enough for any busy machine. It takes time only if the awaited event does not happen. */
 export const PATIENCE_MS = 60_000
 
 const [AT_FIRST_MS, LATER_MS, LATER] = [5, 25, 40] as const
 
 /**
- * Polls until `ask` gives a value, every few milliseconds and later less often; fails after `timeoutMs`. For what another
- * process does without a notification.
+ * Polls until `ask` returns a value, every few milliseconds and later less often. Fails after `timeoutMs`. For work of another process
+ * that sends no notification.
  */
 export const eventually = async <A>(
   what: string,

@@ -29,7 +29,7 @@ export class FakeRedis {
     return `redis://127.0.0.1:${this.port}`
   }
 
-  /** How many commands that decide on rates have come. */
+  /** The number of commands received that decide on rates. */
   get commands(): number {
     return Atomics.load(this.figures, COMMANDS)
   }
@@ -39,7 +39,7 @@ export class FakeRedis {
     return Atomics.load(this.figures, REQUESTS)
   }
 
-  /** How long it takes to answer a command; `Infinity`: it does not answer. */
+  /** Sets the milliseconds until it answers a command. With `Infinity`, it does not answer. */
   answerAfter(ms: number): void {
     Atomics.store(this.figures, DELAY, ms === Infinity ? -1 : ms)
   }

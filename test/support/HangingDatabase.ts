@@ -23,7 +23,7 @@ export const layerHanging = Layer.effectContext(Effect.gen(function*() {
   return Context.make(SqlClient.SqlClient, yield* SqlClient.SqlClient).pipe(Context.add(Database, { ...real, prepared }))
 })).pipe(Layer.provide(layerPgliteTest))
 
-/** Holds the database up for what a test begins meanwhile; the effect that it gives, and the end of the scope, let it go on. */
+/** Makes the database hang for statements that begin from now on. The returned effect, and the end of the scope, let them go on. */
 export const hang = Effect.gen(function*() {
   const ends = Deferred.makeUnsafe<void>()
   waited.clear()

@@ -12,7 +12,7 @@ export const missingHaproxy = spawnSync("haproxy", ["-v"]).status === 0 ? "" : "
 
 export interface HaproxyOptions {
   readonly port: number
-  /** Host and port of each node, at most as many as the file has. */
+  /** Host and port of each node, up to as many as the file has. */
   readonly nodes: ReadonlyArray<string>
   /** Host and port of the file store. */
   readonly files: string
@@ -20,7 +20,7 @@ export interface HaproxyOptions {
   readonly root?: string
 }
 
-/** HAProxy with `deploy/haproxy.cfg`, in which nothing but addresses is changed, and the lines of nodes that there are not left out. */
+/** HAProxy with `deploy/haproxy.cfg`. Only its addresses are changed, and the lines of nodes that do not exist are left out. */
 export class Haproxy {
   readonly url: string
   readonly process: ChildProcess

@@ -85,7 +85,7 @@ export class Answer {
 export interface RequestInput {
   /** Sent as JSON. */
   readonly json?: unknown
-  /** Sent as it is, without a content-type of its own. */
+  /** A body that is sent unchanged, without a content-type. */
   readonly raw?: string | Uint8Array<ArrayBuffer>
   readonly headers?: Readonly<Record<string, string>>
 }

@@ -1,7 +1,7 @@
 /**
  * A query for all rows that break an invariant: the seqs of each conversation, the numbers and counters of each inbox,
- * keys and their messages, members and their counts, cold slots and their conversations. No rows: the database is sound.
- * Not for a database from which old messages were removed.
+ * keys and their messages, members and their counts, cold slots and their conversations. A sound database gives no rows. The query is not
+ * valid for a database from which old messages were removed.
  */
 export const UNSOUND = `
 SELECT 'seq' AS what, c.id FROM conversations c

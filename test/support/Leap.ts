@@ -7,16 +7,15 @@ interface LeapingClock extends TestClock.TestClock {
 }
 
 /**
- * The test clock, with a leap (a live clock is left as it is). `TestClock.adjust` over a day runs every periodic job for
- * all of the day; a leap runs none. Sleeping fibers sleep on, as on a machine whose clock was set, and see the new time
- * when they next wake.
+ * The test clock, with a leap (a live clock is left as it is). `TestClock.adjust` by a day runs all periodic jobs of that day. A leap runs
+ * no jobs. Sleeping fibers keep sleeping, as on a machine whose clock was set, and see the new time when they next wake.
  */
 export const layerLeapingClock = Layer.effect(
   Clock.Clock,
   Effect.map(TestClock.testClockWith(Effect.succeed), (clock): Clock.Clock => {
     if (!("adjust" in clock)) return clock
     let ahead = 0
-    /** How much further the wall clock was set. */
+    /** The milliseconds by which the wall clock was set forward. */
     let wall = 0
     const nanos = (millis: number): bigint => BigInt(millis) * 1_000_000n
     const leaping: LeapingClock = {

@@ -5,15 +5,15 @@ import * as Lines from "../../src/cluster/NodeLines.ts"
 import { NodeCalls } from "../../src/cluster/NodeCalls.ts"
 import { eventually } from "./Eventually.ts"
 
-/** An entry of a line, and the node that heard it. */
+/** An entry of a line, and the node that received it. */
 export interface HeardEntry {
   readonly node: string
   readonly entry: ReadonlyArray<unknown>
 }
 
 /**
- * The connections between nodes of one process: real ones, which a test can hold up or break. What is held up waits at the
- * receiver: it is neither lost nor read.
+ * The real connections between nodes of one process, which a test can hold or break. Held bytes wait at the receiver. They are neither
+ * lost nor read.
  */
 export class Wires {
   private readonly ports = new Map<string, Server>()
@@ -21,9 +21,9 @@ export class Wires {
   private readonly sides = new Map<Socket, string>()
   /** Whether nodes can connect to each other. */
   isUp = true
-  /** Whether all that nodes write besides greetings is dropped. */
+  /** Whether everything that nodes write is dropped, except greetings. */
   isMute = false
-  /** What nodes have heard since `record`. */
+  /** The entries that nodes have received since `record`. */
   entries: Array<HeardEntry> | undefined
 
   /** Connects `from` to a node. */
@@ -47,12 +47,12 @@ export class Wires {
     await once(server.listen(0, "127.0.0.1"), "listening")
   }
 
-  /** From now on, the entries that nodes hear, in the order in which they come. */
+  /** Records the entries that nodes receive from now on, in their order. */
   record(): Array<HeardEntry> {
     return this.entries ??= []
   }
 
-  /** How many ends of connections are open. */
+  /** The number of open ends of connections. */
   get open(): number {
     return this.connections.size
   }
@@ -72,7 +72,7 @@ export class Wires {
     for (const connection of this.connections) connection.destroy()
   }
 
-  /** A node reads nothing until it is released. */
+  /** Makes a node read nothing until it is released. */
   hold(node: string): void {
     for (const connection of this.connections) if (this.sides.get(connection) === node) connection.pause()
   }
@@ -93,7 +93,7 @@ export const wires: Effect.Effect<Wires, never, Scope.Scope> = Effect.acquireRel
   (made) => Effect.sync(() => made.close())
 )
 
-/** The lines of a node; `start` has to be called, as by the last of those who handle topics. */
+/** The lines of a node. A test has to call `start` once all topics have handlers. */
 export const layerLines = (made: Wires, name: string, incarnation = 1) =>
   Layer.effect(
     Lines.NodeLines,
@@ -112,7 +112,7 @@ export const layerLines = (made: Wires, name: string, incarnation = 1) =>
     })
   )
 
-/** Waits until each of these has a line with all others that it wants. */
+/** Waits until each of these nodes has a line with all others that it wants. */
 export const connected = (...all: ReadonlyArray<Lines.NodeLines["Service"]>): Effect.Effect<void> =>
   Effect.gen(function*() {
     for (const lines of all) yield* lines.want(all.map(({ self }) => self))

@@ -22,7 +22,7 @@ afterEach(() => {
   for (const one of open.splice(0)) (one.close ?? one.destroy)?.call(one)
 })
 
-/** Both sides of a connection through a link, and what has come to each. */
+/** Both sides of a connection through a link, with the bytes that each has received. */
 const through = async (prepare: (link: Link) => void) => {
   const server: Server = createServer()
   open.push(server)

@@ -9,10 +9,10 @@ export interface Address {
   readonly port: number
 }
 
-/** The most bytes that wait in one direction of a connection; above this the sender is not read, and its buffers fill. */
+/** The most bytes that wait in one direction of a connection. Above this the link does not read from the sender, whose buffers fill. */
 const HELD_BYTES = 4 * 1024 * 1024
 
-/** Called when bytes have come from one side, and when they were passed to the other; `connection` is its identity. */
+/** Called when bytes have come from one side, and when they were passed to the other. `connection` identifies the connection. */
 export type Watcher = (stage: "come" | "passed", direction: Direction, bytes: Buffer, connection: object) => void
 
 /**
@@ -142,7 +142,7 @@ class Way {
     else if (this.from.isPaused()) this.from.resume()
   }
 
-  /** From now on drops all bytes, and passes no end on. */
+  /** From now on, drops all bytes and does not pass on the end of the connection. */
   lose(): void {
     this.lost = true
     this.waiting.length = 0
@@ -184,7 +184,7 @@ export class Link {
   private readonly unconnected = new Set<Socket>()
   delayMs = 0
   watcher: Watcher | undefined
-  /** Undefined: the link does not know frames. */
+  /** The function that decides about frames; undefined if the link does not read frames. */
   fates: Fates | undefined
 
   private constructor(target: Address) {
@@ -218,15 +218,15 @@ export class Link {
   }
 
   /**
-   * From now on decides about each frame of a line between nodes, in connections without TLS. The connections that there are
-   * end, because the link cannot know where their frames begin.
+   * From now on, decides about each frame of a line between nodes, in connections without TLS. Ends the open connections, because the
+   * link cannot know where their frames begin.
    */
   decide(fates: Fates): void {
     this.fates = fates
     this.cut()
   }
 
-  /** From now on passes no frame of a line between nodes in these directions; greetings, and the ends of connections, pass. */
+  /** From now on, holds the frames of lines between nodes in these directions. Greetings and the ends of connections pass. */
   holdFrames(...directions: ReadonlyArray<Direction>): void {
     if (this.fates === undefined) this.decide(() => "pass")
     for (const direction of directions) this.heldFrames.add(direction)
@@ -250,8 +250,7 @@ export class Link {
   }
 
   /**
-   * From now on nothing passes on the connections that there are, and none of them ends, as if the other side had
-   * vanished; new ones pass.
+   * From now on, drops all bytes of the open connections without ending them, as if the other side had vanished. New connections work.
    */
   lose(): void {
     for (const { back, there } of this.passages) {
@@ -260,7 +259,7 @@ export class Link {
     }
   }
 
-  /** Whether a connection passes the link. */
+  /** Whether a connection uses the link. */
   get isInUse(): boolean {
     return this.passages.size > 0
   }

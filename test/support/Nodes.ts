@@ -19,7 +19,7 @@ export const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, a
 /** The target of a message, as in the request. */
 type To = { readonly to: string } | { readonly conversation_id: string }
 
-/** Sends a new message, and returns the answer whatever it is. */
+/** Sends a new message, and returns the answer, also if it is a refusal. */
 export const attempt = (from: TestAgent, to: To, text: string): Promise<Answer> =>
   from.http.post("/v1/messages", { ...to, client_msg_id: `${text}-${Math.random()}`, type: "text", content: { text } })
 
@@ -116,7 +116,7 @@ export class Cluster {
   }
 }
 
-/** Several nodes behind a balancer, as one server to its callers: for tests that are not about nodes. */
+/** Several nodes behind a balancer, which look like one server. For tests that are not about nodes. */
 export const startBalanced = async (nodes: number, env: Readonly<Record<string, string>> = {}): Promise<Server> => {
   let urls: ReadonlyArray<string> = []
   const balancer = await Balancer.start(() => urls)

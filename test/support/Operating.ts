@@ -36,7 +36,7 @@ export const redeem = (server: Server, token: string): Promise<Answer> => reques
 
 export const cookieOf = (answer: Answer): string => /parley_console=([^;]*)/.exec(answer.header("set-cookie") ?? "")?.[1] ?? ""
 
-/** An operator of this server. */
+/** A client of the operators' API of this server. */
 export class Operating {
   readonly server: Server
   readonly headers: Readonly<Record<string, string>>
@@ -46,7 +46,7 @@ export class Operating {
     this.headers = headers
   }
 
-  /** By a one-time link, as in a browser. */
+  /** Signs in with a one-time link, as a browser does. */
   static async signIn(server: Server): Promise<Operating> {
     const answer = await redeem(server, await newLink(server))
     assert.strictEqual(answer.status, 200, `${answer}`)

@@ -19,7 +19,7 @@ export const bundleProgram = async (): Promise<string> => {
     input: join(ROOT, "runners/parley.js"),
     platform: "node",
     logLevel: "warn",
-    // Nothing is left out, here and by `minify` below: what seems to have no effect may throw.
+    // No code is left out, here and by `minify` below, because code that seems to have no effect may throw.
     treeshake: false,
     external: (id, importer) => {
       if (id.startsWith(".") || id.startsWith("/") || importer === undefined) return false
@@ -42,7 +42,7 @@ export const bundleProgram = async (): Promise<string> => {
   if (!existsSync(folder)) {
     await mkdir(BUNDLES, { recursive: true })
     await removeOld()
-    // Another run may make the same one at the same time: what is there is whole.
+    // Another run may make the same bundle at the same time. A folder appears only once it is complete.
     const making = await mkdtemp(join(BUNDLES, "making-"))
     for (const [name, content] of files) await writeFile(join(making, name), content)
     await rename(making, folder).catch(() => rm(making, { recursive: true }))

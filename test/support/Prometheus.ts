@@ -18,13 +18,13 @@ export const promtool = (...args: ReadonlyArray<string>): { readonly status: num
   return { status, output: `${stdout}${stderr}` }
 }
 
-/** A value of a query's result: NaN where nothing was to be divided. */
+/** A value of a query's result; NaN for a division of 0 by 0. */
 export interface Sample {
   readonly metric: Readonly<Record<string, string>>
   readonly value: number
 }
 
-/** Prometheus with `deploy/prometheus`, in which nothing but addresses and the interval is changed. */
+/** Prometheus with the configuration in `deploy/prometheus`, of which only the addresses and the interval are changed. */
 export class Prometheus {
   readonly url: string
   readonly process: ChildProcess
@@ -69,7 +69,7 @@ export class Prometheus {
     return body.data
   }
 
-  /** Fails if the query is not valid. */
+  /** Runs a query. Fails if the query is not valid. */
   async query(text: string): Promise<ReadonlyArray<Sample>> {
     const { result } = await this.get(`/api/v1/query?query=${encodeURIComponent(text)}`) as {
       readonly result: ReadonlyArray<{ readonly metric: Record<string, string>; readonly value: readonly [number, string] }>

@@ -1,4 +1,4 @@
-/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
+/** A generator of numbers from 0 to 1 (mulberry32). Its sequence depends only on the seed. */
 export const randomOf = (seed: number) => {
   let state = seed | 0
   return (): number => {

@@ -3,7 +3,7 @@ import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
 import type { Server } from "./Server.ts"
 
 export interface FrameInput {
-  /** 0 continuation, 1 text, 2 binary, 8 close, 9 ping, 10 pong. */
+  /** The frame's type: 0 continuation, 1 text, 2 binary, 8 close, 9 ping, 10 pong. */
   readonly opcode: number
   readonly payload?: string | Uint8Array
   readonly fin?: boolean
@@ -46,7 +46,7 @@ export class RawConnection {
   readonly socket: Socket
   /** Everything received, a character for each byte. */
   received = ""
-  /** Resolves when the connection is over, however it ended. */
+  /** Resolves when the connection has ended, whatever the reason. */
   readonly closed: Promise<void>
   private readonly opened: Promise<void>
 

@@ -13,9 +13,9 @@ export interface Post {
 /** An HTTP server that receives the posts of webhooks: keeps all of them, and answers 200 unless told otherwise. */
 export class Receiver {
   readonly posts: Array<Post> = []
-  /** What is answered to posts to a path. */
+  /** The status of the answers to posts, by path. */
   readonly answers = new Map<string, number>()
-  /** What is answered to posts to all other paths. */
+  /** The status of the answers to posts to all other paths. */
   status = 200
   private readonly server: Server
 

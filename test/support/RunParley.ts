@@ -14,7 +14,7 @@ export interface ProgramResult {
   readonly stderr: string
 }
 
-/** Runs `parley` in a process of its own until it ends; of this process's environment it gets only PATH and HOME. */
+/** Runs `parley` in a process of its own until it ends. The process gets only PATH and HOME from this process's environment. */
 export const runParley = async (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>>,

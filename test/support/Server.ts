@@ -21,20 +21,20 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url))
  */
 export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 
-/** `runners/parley.js`: for tests as GlobalSetup bundled it, for other programmes itself. */
+/** The path of the program. Tests use the bundle of GlobalSetup, and other programmes use `runners/parley.js` itself. */
 export const programPath = (): string => process.env["VITEST"] === undefined ? join(ROOT, "runners/parley.js") : inject("program")
 
 /** The program of a standalone server or of a node. */
 export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [programPath(), command]
 
-/** What a program gets of this process's environment, and where V8 finds what it has compiled for the programs before. */
+/** The part of this process's environment that a program gets, and the folder of V8's compile cache that all programs share. */
 export const programEnv = () => ({
   PATH: process.env["PATH"],
   HOME: process.env["HOME"],
   NODE_COMPILE_CACHE: join(ROOT, "node_modules/.cache/parley-tests/compiled")
 })
 
-/** Limits so high that tests of other things never reach them, and answers that leave at once. */
+/** Limits so high that only tests of limits reach them, and settings with which answers are sent at once. */
 export const RELAXED = {
   LIMITS_SENDS_PER_SECOND: "1000000",
   LIMITS_COLD_CONVERSATIONS: "1000000",
@@ -57,7 +57,7 @@ export const RELAXED = {
 }
 
 export interface ServerOptions {
-  /** On top of `RELAXED` and a free port. */
+  /** Settings in addition to `RELAXED` and a free port. */
   readonly env?: Readonly<Record<string, string>>
   /** A folder that stays when the server stops; without it, a new one that is removed. */
   readonly dataDir?: string
@@ -86,18 +86,19 @@ export class Server {
   readonly outbox: Outbox
   stdout = ""
   stderr = ""
-  /** Known once it listens. */
+  /** The server's URL, which is known once it listens. */
   url = ""
   /** The environment with which operators' commands reach its database. */
   readonly place: Readonly<Record<string, string>>
-  /** Other nodes that serve at the same address, and what ends them before this one's files are removed. */
+  /** Other nodes that serve at the same address. */
   others: ReadonlyArray<Server> = []
+  /** Ends the other nodes before this one's files are removed. */
   endOthers: () => Promise<void> = () => Promise.resolve()
   /** What `stop` does instead if several test files share the server. */
   release: (() => Promise<void>) | undefined
   private readonly exited: Promise<number | NodeJS.Signals>
   private readonly ownsData: boolean
-  /** 0: any free port. */
+  /** Its port; 0 for any free port. */
   private readonly port: number
   private terminated = false
   private readonly keys = new Set<string>()
@@ -270,7 +271,7 @@ export class Server {
   }
 }
 
-/** How many nodes behind a balancer replace each server; 0: a standalone server. */
+/** The number of nodes behind a balancer that replace each server; 0 for a standalone server. */
 export const NODES = Number(process.env["NODES"] ?? 0)
 
 /**

@@ -8,7 +8,7 @@ const ROOT = resolve(import.meta.dirname, "../..")
 
 export interface ServerOptions {
   readonly dataDir: string
-  /** Parley's variables; nothing of this process's own environment but PATH, HOME and TMPDIR reaches the server. */
+  /** Parley's variables. The server also gets PATH, HOME and TMPDIR from this process's environment, and nothing else. */
   readonly env?: Readonly<Record<string, string>>
   /** The subcommand of `parley` to run; `start` by default. */
   readonly command?: "start" | "runner"

@@ -2,17 +2,17 @@ import { readFileSync } from "node:fs"
 import { connect, type Socket } from "node:net"
 import type { Server, TestAgent } from "./Server.ts"
 
-/** Connections that ask and never read an answer. */
+/** Connections that send requests and never read an answer. */
 export class UnreadConnections {
   readonly #sockets: Array<Socket> = []
 
-  /** Opens so many connections and writes these bytes on each. */
+  /** Opens `count` connections and writes bytes on each. */
   async ask(server: Server, count: number, bytes: (i: number) => string): Promise<void> {
     const { hostname, port } = new URL(server.url)
     await Promise.all(Array.from({ length: count }, (_, i) =>
       new Promise<void>((resolve) => {
         const socket = connect(Number(port), hostname)
-        // Before it is connected: nothing is ever read.
+        // The socket is paused before it connects, so that it never reads anything.
         socket.pause()
         socket.on("error", () => resolve())
         socket.on("connect", () => socket.write(bytes(i), () => resolve()))
@@ -65,7 +65,7 @@ export interface Latencies {
   readonly count: number
 }
 
-/** Between two sends: nobody reads them, and a recipient may have ten thousand that wait. */
+/** The pause between two sends. Nobody reads the messages, and a recipient may have at most ten thousand waiting ones. */
 const PAUSE_MS = 5
 
 /** Sends one message after the other for this long; each must be acknowledged. Times are in milliseconds. */

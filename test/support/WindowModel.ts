@@ -15,7 +15,7 @@ export class WindowModel {
     this.rule = rule
   }
 
-  /** The milliseconds to wait until a request is accepted; 0: it is accepted now. */
+  /** The milliseconds until a request is accepted; 0 if it is accepted now. */
   wait(at: number): number {
     const { limit, windowMs } = this.rule
     const { now, within } = this.look(at)

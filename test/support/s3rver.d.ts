@@ -11,7 +11,7 @@ declare module "s3rver" {
     run(): Promise<{ readonly address: string; readonly port: number }>
     close(): Promise<void>
     httpServer: Server
-    /** Koa's, outermost first; read by run(). */
+    /** The middleware of Koa, the outermost first. `run()` reads it. */
     middleware: Array<(
       context: { readonly method: string; readonly path: string; readonly headers: Readonly<Record<string, string | undefined>> },
       next: () => Promise<unknown>

@@ -176,16 +176,16 @@ eachDatabase((database) => {
         assert.strictEqual(outcomes.filter((outcome) => outcome === "made").length, 5)
         assert.strictEqual(outcomes.filter((outcome) => outcome === "TooManyWebhooks").length, 7)
         const page = yield* webhooks.list(a.id, { limit: 2 })
-        assert.deepStrictEqual([page.webhooks.length, page.total, page.limit, page.offset], [2, 5, 2, 0])
+        assert.deepStrictEqual([page.items.length, page.total, page.limit, page.offset], [2, 5, 2, 0])
         const rest = yield* webhooks.list(a.id, { cursor: page.nextCursor ?? "" })
-        assert.strictEqual(new Set([...page.webhooks, ...rest.webhooks].map(({ id }) => id)).size, 5)
+        assert.strictEqual(new Set([...page.items, ...rest.items].map(({ id }) => id)).size, 5)
         assert.strictEqual(rest.nextCursor, null)
         assert.deepStrictEqual(
-          (yield* webhooks.list(a.id, { offset: 2 })).webhooks.map(({ id }) => id),
-          rest.webhooks.map(({ id }) => id)
+          (yield* webhooks.list(a.id, { offset: 2 })).items.map(({ id }) => id),
+          rest.items.map(({ id }) => id)
         )
-        assert.deepStrictEqual(page.webhooks[0]?.events, ["message.new"])
-        const { id } = page.webhooks[0]!
+        assert.deepStrictEqual(page.items[0]?.events, ["message.new"])
+        const { id } = page.items[0]!
         assert.strictEqual((yield* Effect.flip(webhooks.find(other.id, id)))._tag, "NotFound")
         assert.strictEqual((yield* Effect.flip(webhooks.remove(other.id, id)))._tag, "NotFound")
         yield* webhooks.remove(a.id, id)
@@ -232,7 +232,7 @@ eachDatabase((database) => {
         // It takes the place of the one that went, and still comes last.
         ids.push(yield* create)
         const rest = yield* webhooks.list(a.id, { cursor: first.nextCursor ?? "" })
-        assert.deepStrictEqual([...first.webhooks, ...rest.webhooks].map(({ id }) => id), ids)
+        assert.deepStrictEqual([...first.items, ...rest.items].map(({ id }) => id), ids)
         assert.deepStrictEqual([rest.total, rest.nextCursor], [4, null])
       }))
 
@@ -640,7 +640,7 @@ describe.skipIf(!isInstalled(18))("settings of webhooks", () => {
         const webhooks = yield* Webhooks
         yield* inTime("the last", () => posts().length === 6 ? true : undefined, 500)
         yield* TestClock.adjust(2_000)
-        yield* shows(Effect.map(webhooks.list(webhook.agentId, {}), (page) => page.webhooks.map(({ active }) => active)), [false])
+        yield* shows(Effect.map(webhooks.list(webhook.agentId, {}), (page) => page.items.map(({ active }) => active)), [false])
       }))
   })
 })

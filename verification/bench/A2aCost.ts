@@ -4,8 +4,8 @@ import { makeDataDir, newAgent, startServer } from "../../test/support/Server.ts
 import { cpuOf } from "./CpuTime.ts"
 
 /**
- * What A2A costs beside a plain send, in one run on one standalone server: microseconds of the server's processor time for
- * each request. Rounds of the kinds take turns, so that a machine that is slow for a while is slow for all of them.
+ * Compares the cost of A2A requests with that of a plain send, in one run on one standalone server: microseconds of the server's
+ * processor time for each request. Rounds of the kinds alternate, so that a machine that is slow for a while is slow for all kinds.
  * `node --import ./runners/require-node.js verification/bench/A2aCost.ts`
  */
 const ROUNDS = 7
@@ -61,7 +61,7 @@ const round = async (run: () => Promise<unknown>, times: number): Promise<number
 }
 
 const samples = new Map<string, Array<number>>(Object.keys(kinds).map((kind) => [kind, []]))
-/** Answers what waits, so that the backlog stays small and every task ends. */
+/** Replies to the waiting messages, so that the backlog stays small and every task ends. */
 const settle = async (): Promise<void> => {
   for (;;) {
     const waiting = (await bob.http.get("/v1/messages/sync?limit=500")).body as ReadonlyArray<{ delivery_id: string }>

@@ -6,12 +6,12 @@ import type { Subject } from "./Rig.ts"
 import type { Window } from "./Window.ts"
 
 /**
- * Servers that share nothing, each with a database, a Redis and a load of its own, at the same time on this machine. What
- * a message costs more here than on one of them alone is the price of the machine (caches, processors that are taken away
- * in the middle of something), not of talking to each other; nodes of a cluster on one machine pay it too.
+ * Servers that share nothing, each with a database, a Redis and a load of its own, at the same time on this machine. A message costs
+ * more here than on one server alone, because the servers compete for caches and processors. Nodes of a cluster on one machine have the
+ * same additional cost, besides the cost of their communication.
  *
- * With one message at a time, one message is under way in all of them together, as in a cluster: the servers are measured
- * in turn, and what the others use meanwhile counts as well.
+ * With one message at a time, one message is under way in all servers together, as it is in a cluster. The servers are measured
+ * in turn, and the processor time that the idle servers use meanwhile counts as well.
  */
 export const startApart = async (subject: Subject, options: ContenderOptions): Promise<Contender> => {
   const servers: Array<{ readonly contender: Contender; readonly pids: Processes }> = []
@@ -79,7 +79,7 @@ const usedBy = (servers: ReadonlyArray<Processes>) => {
   }
 }
 
-/** A window with what idle servers used for each message of it. */
+/** Adds to a window the processor time that idle servers used for each of its messages. */
 const withIdle = (measured: Measured, idle: (name: keyof ReturnType<typeof usedBy>) => number): Measured => {
   const { cpu } = measured
   const plus = (used: number | undefined, name: "database" | "redis") => used === undefined ? undefined : used + idle(name)
@@ -90,8 +90,8 @@ const withIdle = (measured: Measured, idle: (name: keyof ReturnType<typeof usedB
 }
 
 /**
- * One window of all parts: sums of what was done, means of what a message cost, the worst of what somebody waited. `turns`:
- * in how many turns they were measured.
+ * One window of all parts together: sums of throughput, means of the cost of a message, and the worst latency. `turns` is the
+ * number of turns in which the parts were measured.
  */
 const merged = (parts: ReadonlyArray<Measured>, turns = 1): Measured => {
   const [first] = parts as readonly [Measured, ...Array<Measured>]
@@ -122,7 +122,7 @@ const merged = (parts: ReadonlyArray<Measured>, turns = 1): Measured => {
       balancer: undefined,
       load: each(({ cpu }) => cpu.load)
     },
-    // To each part the others are others.
+    // Each part counts the other parts as noise, so their use is subtracted.
     noise: { others: turns > 1 ? first.noise.others : Math.max(0, first.noise.others - sum(used) + used(first)), stolen: first.noise.stolen },
     refused: parts.reduce<Record<string, number>>((all, { refused }) => {
       for (const [code, count] of Object.entries(refused)) all[code] = (all[code] ?? 0) + count

@@ -7,8 +7,8 @@ import { AgentRecord } from "../../src/agents/Agent.ts"
 import { account } from "../../src/agents/AgentsExamples.ts"
 
 /**
- * What `GET /v1/agents/me` is compared with: the same record from an HttpApi
- * endpoint with nothing around it. No key, no limiter, no request id, no look-up.
+ * The server that `GET /v1/agents/me` is compared with. Its HttpApi endpoint returns the same record without any key, limiter, request
+ * id or look-up.
  */
 class Bare extends HttpApi.make("bare").add(
   HttpApiGroup.make("agents").add(HttpApiEndpoint.get("me", "/v1/agents/me", { success: AgentRecord }))

@@ -29,7 +29,7 @@ const readOptions = () => {
 }
 const options = readOptions()
 
-/** What is measured at one commit. */
+/** The subjects that are measured at one commit. */
 const subjectsAt = (checkout: Subject["checkout"]): ReadonlyArray<Subject> => {
   const standalone = options.drivers.map((database): Subject => ({ database, nodes: 0, balancer: undefined, stored: 0, checkout }))
   const nodes = options.nodes.flatMap((nodes): ReadonlyArray<Subject> => {
@@ -43,7 +43,7 @@ const subjectsAt = (checkout: Subject["checkout"]): ReadonlyArray<Subject> => {
   })
   const empty = [...standalone, ...nodes]
   const all = options.stored === 0 ? empty : [...empty, ...empty.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, stored: options.stored }))]
-  // Another commit may not know traces.
+  // Another commit may not support traces.
   return options.traced === undefined || checkout !== here ? all : [...all, ...all.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, traced: options.traced }))]
 }
 
@@ -80,7 +80,7 @@ const benchMessages = async (): Promise<boolean> => {
   }
   const [floor] = contenders.length > subjects.length ? contenders : []
   for (let round = 0; round < options.repeat; round++) {
-    // The other way round every second time: what drifts does not favour whoever is always first.
+    // Every second round has the reverse order, so that a drift of the machine favours no contender.
     const order = round % 2 === 0 ? contenders : contenders.toReversed()
     for (const window of windows) {
       if (window.once && round > 0) continue

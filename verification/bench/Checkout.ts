@@ -8,7 +8,7 @@ import { whenOver } from "./CleanUps.ts"
 /** Sources that can be run. */
 export interface Checkout {
   readonly root: string
-  /** Of another commit than the one that is here. */
+  /** The short hash of the commit; undefined for the sources that are here. */
   readonly commit: string | undefined
 }
 
@@ -19,7 +19,7 @@ const git = (...args: ReadonlyArray<string>): string => execFileSync("git", args
 const dependenciesOf = (root: string): Readonly<Record<string, string>> =>
   (JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly dependencies: Readonly<Record<string, string>> }).dependencies
 
-/** Another commit in a folder of its own, with the packages that are here; those that it asks for must be among them. */
+/** Checks out another commit into a folder of its own. It uses the installed packages, which must include those that it imports. */
 export const checkOut = async (revision: string): Promise<Checkout> => {
   const commit = git("rev-parse", "--short", `${revision}^{commit}`)
   const folder = await mkdtemp(join(tmpdir(), "parley-bench-commit-"))

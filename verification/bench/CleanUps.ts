@@ -1,4 +1,4 @@
-/** What has to be ended, last one first, however the bench ends. */
+/** The clean-ups that run when the bench ends, whatever the reason, the last one first. */
 const pending: Array<() => Promise<unknown>> = []
 
 export const whenOver = (end: () => Promise<unknown>): void => void pending.push(end)

@@ -41,7 +41,7 @@ export interface Outcome {
   readonly databaseFloor: ReadonlyArray<number> | undefined
 }
 
-/** Something that takes the load, window by window, until it is held to account. */
+/** A server or cluster that takes the load, window by window, and whose messages are checked at the end. */
 export interface Contender {
   readonly name: string
   readonly measure: (window: Window, round: number) => Promise<Measured>
@@ -53,7 +53,7 @@ export interface ContenderOptions {
   readonly agents: number
   readonly echo: "on" | "off"
   readonly repeat: number
-  /** Gets the profile of each server in the first window, with the processor time per message that it used. */
+  /** Receives the profile of each server in the first window, with the processor time per message that the server used. */
   readonly onProfile: ((title: string, file: string, micros: number) => void) | undefined
   readonly say: (text: string) => void
 }
@@ -64,13 +64,13 @@ export const probe = (server: ServerProcess, call: ProbeCall): Promise<unknown> 
     server.child.send(call)
   })
 
-/** `scale`: how many nodes share the load. */
+/** `scale` is the number of nodes that share the load. */
 const planOf = (window: Window, fastest: number, pids: Processes, scale: number): RunPlan => {
   const { pace } = window
   const rate = pace.kind === "share" ? Math.max(1, Math.floor(fastest * pace.share)) : pace.kind === "rate" ? pace.perSecond : 0
   const inFlight = window.inFlight * (pace.kind === "alone" ? 1 : scale)
   return {
-    // A connection without a request for ten seconds is closed: no more of them than have their turn in five.
+    // The server closes a connection without a request for ten seconds. So there are only as many as each get a request within five.
     inFlight: rate > 0 ? Math.min(inFlight, rate * 5) : inFlight,
     warmUpSeconds: window.warmUpSeconds,
     seconds: window.seconds,
@@ -82,13 +82,13 @@ const planOf = (window: Window, fastest: number, pids: Processes, scale: number)
   }
 }
 
-/** Throughput at full load so far; what half of it is changes as little as the median. */
+/** The greatest median throughput at full load so far. The median keeps the load of windows at half of it stable. */
 const fastestOf = (runs: ReadonlyArray<Measured>, fullLoads: ReadonlySet<string>): number => {
   const byLabel = Map.groupBy(runs.filter(({ label }) => fullLoads.has(label)), ({ label }) => label)
   return Math.max(1, ...[...byLabel.values()].map((some) => median(some.map(({ perSecond }) => perSecond))))
 }
 
-/** A server or nodes, with agents who know each other. */
+/** Starts a server or nodes, with agents that know each other. */
 export const startContender = async (
   subject: Subject,
   options: ContenderOptions
@@ -149,7 +149,7 @@ export const startContender = async (
     }
   }
 
-  /** What a database shows that nobody uses any more. */
+  /** Figures that are read from the database once no server uses it any more. */
   const inDatabase = async ({ database }: Rig, before: ReadonlyMap<string, number> | undefined, runs: ReadonlyArray<Measured>, stored: number) => {
     if (database === undefined || before === undefined || stored === 0) return { disk: undefined, databaseFloor: undefined }
     const disk = growth(before, await tableSizes(database.url), stored)
@@ -165,7 +165,7 @@ export const startContender = async (
 
 export const FLOOR = "floor: node:http and ws"
 
-/** The floor, with the agents of another contender. */
+/** Starts the floor server (HttpFloor.ts) with the agents of another contender. */
 export const startFloor = async ({ agents, channels }: Scene, options: ContenderOptions): Promise<Contender> => {
   const echo = options.echo === "on"
   const child = fork(join(import.meta.dirname, "HttpFloor.ts"), { execArgv: [] })

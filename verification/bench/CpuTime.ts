@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs"
 
-/** Linux counts processor time in these units, in /proc, whatever the kernel's own tick is. */
+/** The unit of processor time in /proc on Linux. It does not depend on the kernel's own tick. */
 const MICROS_PER_TICK = 10_000
 
 interface Stat {
@@ -15,7 +15,7 @@ interface Stat {
 const stat = (pid: number): Stat | undefined => {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "latin1")
-    // The name, in parentheses, may hold spaces.
+    // The process name in parentheses may contain spaces, so the fields are counted after it.
     const f = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number)
     return { pid, parent: f[1]!, own: f[11]! + f[12]!, kernel: f[12]!, reaped: f[13]! + f[14]! }
   } catch {
@@ -26,10 +26,10 @@ const stat = (pid: number): Stat | undefined => {
 /** Microseconds of processor time that one process has used. */
 export const cpuOf = (pid: number): number => (stat(pid)?.own ?? 0) * MICROS_PER_TICK
 
-/** The part of it that was spent in the kernel. */
+/** Microseconds of processor time that one process has used in the kernel. */
 export const kernelCpuOf = (pid: number): number => (stat(pid)?.kernel ?? 0) * MICROS_PER_TICK
 
-/** What a process and its children have used, those that have ended included. */
+/** Microseconds of processor time that a process and its children have used, including children that have ended. */
 export const cpuOfTree = (root: number): number => {
   const all = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map((name) => stat(Number(name)))
   let ticks = 0
@@ -43,7 +43,7 @@ export const cpuOfTree = (root: number): number => {
 
 export const parentOf = (pid: number): number | undefined => stat(pid)?.parent
 
-/** Microseconds of all processors since the machine started: in use, and taken by other guests of its host. */
+/** Microseconds of all processors since the machine started: `busy` while in use, `stolen` while used by other guests of the host. */
 export const machineCpu = (): { readonly busy: number; readonly stolen: number } => {
   const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "latin1")
     .split("\n", 1)[0]!

@@ -6,12 +6,12 @@ import { parentOf } from "./CpuTime.ts"
 export interface BenchDatabase {
   readonly url: string
   readonly version: string
-  /** Of the postmaster; unknown when PostgreSQL runs on another machine. */
+  /** The process id of the postmaster; undefined if PostgreSQL runs on another machine. */
   readonly pid: number | undefined
   readonly stop: () => Promise<void>
 }
 
-/** A connection of the bench's own; one that ends while nobody waits for it, because the bench is stopped, is no error. */
+/** Runs `use` with a connection of the bench's own. An idle connection that ends because the bench is stopped is no error. */
 export const connected = async <A>(url: string, use: (client: Client) => Promise<A>): Promise<A> => {
   const client = new Client({ connectionString: url })
   client.on("error", () => undefined)
@@ -20,8 +20,8 @@ export const connected = async <A>(url: string, use: (client: Client) => Promise
 }
 
 /**
- * Its version and its postmaster; fails unless a commit there waits for the disk:
- * figures of anything else would mean nothing.
+ * The server's version and its postmaster. Fails unless a commit there waits for the disk, because figures without that would mean
+ * nothing.
  */
 const inspect = (url: string): Promise<{ readonly version: string; readonly pid: number | undefined }> =>
   connected(url, async (client) => {

@@ -2,9 +2,9 @@ import type { Client } from "pg"
 import { cpuOfTree } from "./CpuTime.ts"
 import { connected } from "./Database.ts"
 
-/** The tables that a send adds rows to; one that a commit does not have is left out. */
+/** The tables to which a send adds rows. A table that the measured commit does not have is left out. */
 const TABLES = ["messages", "message_keys", "envelopes"]
-/** What an acknowledgement sets: empty in the rows that are added. */
+/** The columns that an acknowledgement sets. They are null in the rows that are added. */
 const LATER = ["delivered_at", "read_at"]
 /** The most messages and the most time of one measurement. */
 const MESSAGES = 30_000
@@ -26,7 +26,7 @@ const copyOf = async (client: Client, name: string, count: number): Promise<Tabl
     [`public.${name}`]
   )
   await client.query(`CREATE TABLE floor.${name} (LIKE public.${name} INCLUDING ALL)`)
-  // LIKE leaves these behind.
+  // LIKE does not copy the storage options of a table.
   const { rows: [options] } = await client.query<{ readonly list: string | null }>(
     "SELECT array_to_string(reloptions, ', ') AS list FROM pg_class WHERE oid = $1::regclass",
     [`public.${name}`]
@@ -70,9 +70,9 @@ const acknowledging = (table: string, keys: Table["columns"]): string =>
   }`
 
 /**
- * The least that a database could do for messages: microseconds of its processor time for each, when one prepared
- * statement adds the same rows to the same tables with the same indexes, and another acknowledges them, each committed
- * alone and in batches as large as the server's. No lock, no check, no number that is given out. Several measurements.
+ * The least work that a database could do for messages, in microseconds of its processor time for each, measured several times. One
+ * prepared statement adds the same rows to the same tables with the same indexes, and another acknowledges them. Rows are committed one
+ * by one, and in batches as large as the server's. The statements take no locks, check nothing and assign no numbers.
  */
 export const measureDatabaseFloor = (
   url: string,

@@ -11,7 +11,7 @@ import { json, percent, printProfile, table } from "./Report.ts"
 import { startRig, untilAnswers } from "./Rig.ts"
 import { median } from "./Statistics.ts"
 
-/** GET /v1/agents/me against the same record from an HttpApi endpoint with nothing around it, in turn. */
+/** Compares GET /v1/agents/me with the bare endpoint of BareApi.ts, in alternating rounds. */
 export const benchHttp = async ({ profile, short }: { readonly profile: boolean; readonly short: boolean }, say: (text: string) => void): Promise<void> => {
   const { folder, outbox, servers: [server] } = await startRig({ database: "pglite", nodes: 0, balancer: undefined, stored: 0, checkout: here }, {}, say)
   if (server === undefined) throw new Error("no server")

@@ -3,9 +3,9 @@ import { type WebSocket, WebSocketServer } from "ws"
 import type { Channel, LoadAgent } from "./Load.ts"
 
 /**
- * The least that a server in this language could do for messages: a bare `node:http` and a bare `ws` that parse a send,
- * answer it, write it to the sockets of both sides and parse the acknowledgement. Nothing is checked, stored or numbered
- * but for what the load looks at. A process of its own; it is told who writes to whom and says where it listens.
+ * The least work that a server in this language could do for messages. A bare `node:http` and a bare `ws` parse a send, answer it, write
+ * it to the sockets of both sides and parse the acknowledgement. The server checks and stores nothing, and numbers only what the load
+ * reads. It runs in a process of its own. The parent process tells it who writes to whom, and it reports where it listens.
  */
 
 export interface FloorCall {

@@ -6,7 +6,7 @@ import { LoadProcess } from "./LoadProcess.ts"
 import type { Memory } from "./Probe.ts"
 import { nameOf, startRig, type Subject } from "./Rig.ts"
 
-/** How many connect at a time: what connecting costs is not what a connection costs. */
+/** How many sockets connect at a time. Connecting more at once would add the memory of connecting to that of the connections. */
 export const AT_A_TIME = 50
 
 export interface IdleResult {
@@ -18,14 +18,14 @@ export interface IdleResult {
   readonly external: number
 }
 
-/** What an authenticated socket that does nothing costs the server's process (the first node's), with an agent of its own. */
+/** Measures the memory of an idle authenticated socket, with an agent of its own, in the server's (the first node's) process. */
 export const weighIdle = async (subject: Subject, sockets: number, say: (text: string) => void): Promise<IdleResult> => {
   const name = nameOf(subject)
   const rig = await startRig(subject, {}, (text) => say(`${name}: ${text}`))
   say(`${name}: registering ${sockets} agents for idle sockets`)
   const handles = Array.from({ length: sockets }, (_, i) => `idle-${i}`)
   const keys = (await registerAgents(rig.servers[0]!.url, rig.outbox, handles)).map((agent) => agent.key)
-  // What the registrations left in the old process would hide what sockets add.
+  // Memory left over from the registrations would hide the memory of the sockets, so the server is restarted.
   const [server] = await rig.restart()
   if (server === undefined) throw new Error("no server")
   const result = await weighSockets(server, keys)
@@ -33,11 +33,11 @@ export const weighIdle = async (subject: Subject, sockets: number, say: (text: s
   return result
 }
 
-/** The same on a server that has just started, with the agents of these keys. */
+/** Measures the memory of idle sockets of the agents with these keys, on a server that has just started. */
 export const weighSockets = async (server: ServerProcess, keys: ReadonlyArray<string>): Promise<IdleResult> => {
   const load = new LoadProcess()
   const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some, atATime: AT_A_TIME })
-  // Once with a few that go again, so that only the sockets are weighed and not the first use of the code.
+  // A few sockets connect and close first, so that memory of the first use of the code is not counted.
   await connect(keys.slice(0, Math.ceil(keys.length / 10)))
   await load.ask("closeIdle", undefined)
   await settle()

@@ -3,11 +3,10 @@ import { HttpConnection, requestHead, SocketConnection } from "../../test/suppor
 import type { Verdict } from "./Verdict.ts"
 
 /**
- * The load, in a process of its own: agents that send over HTTP, each receiving on one
- * socket that acknowledges everything. With several nodes, each sender keeps to one, and
- * its socket is elsewhere as often as chance would have it. It remembers every message it
- * ever sent, so that what was accepted, what is stored and what arrived can be compared
- * one by one. `LoadProcess.ts` forks it and asks for one thing after another.
+ * The load, in a process of its own. Agents send over HTTP, and each receives on one socket that acknowledges everything. With several
+ * nodes, each sender uses one node, and its socket may be on another. The load remembers every message that it sent, so that the
+ * accepted, the stored and the received messages can be compared one by one. `LoadProcess.ts` forks it and gives it one command after
+ * another.
  */
 
 export interface LoadAgent {
@@ -15,15 +14,15 @@ export interface LoadAgent {
   readonly key: string
 }
 
-/** A conversation that is written to. Agents are named by their index. */
+/** A conversation to which the load sends. Agents are identified by their index. */
 export interface Channel {
   readonly conversationId: string
   /** Before the load begins. */
   readonly lastSeq: number
-  /** What a send is addressed to. */
+  /** The address of a send. */
   readonly target: { readonly to: string } | { readonly conversation_id: string }
   readonly senders: ReadonlyArray<number>
-  /** Its sender, if it is among them, gets a message as an echo only. */
+  /** The agents that receive a message. If the sender is among them, it receives only an echo. */
   readonly recipients: ReadonlyArray<number>
 }
 
@@ -33,7 +32,7 @@ export interface Address {
 }
 
 export interface OpenPlan {
-  /** Where the servers listen, or the balancer before them. */
+  /** The addresses of the servers, or of the balancer before them. */
   readonly nodes: ReadonlyArray<Address>
   readonly agents: ReadonlyArray<LoadAgent>
   readonly channels: ReadonlyArray<Channel>
@@ -43,7 +42,7 @@ export interface OpenPlan {
   readonly keyInHeader: boolean
 }
 
-/** The processes that a message costs something. */
+/** The processes whose processor time is counted as the cost of messages. */
 export interface Processes {
   readonly servers: ReadonlyArray<number>
   /** Parent of the database's processes, if it has any here. */
@@ -55,13 +54,13 @@ export interface Processes {
 export interface RunPlan {
   readonly inFlight: number
   readonly warmUpSeconds: number
-  /** The measured window lasts this long and holds at least so many accepted messages, but never longer than `maxSeconds`. */
+  /** The measured window lasts at least `seconds` and until `messages` messages are accepted, but at most `maxSeconds`. */
   readonly seconds: number
   readonly messages: number
   readonly maxSeconds: number
-  /** Messages per second to aim at; 0 sends the next one as soon as the last was answered. */
+  /** Target in messages per second. With 0, the next message is sent as soon as the last one was answered. */
   readonly rate: number
-  /** With one in flight: the next one only when the last has also arrived. */
+  /** With one message in flight, whether the next one is sent only when the last one has also arrived. */
   readonly settle: boolean
   readonly pids: Processes
 }
@@ -79,10 +78,10 @@ export interface RunResult {
   readonly perSecond: number
   /** Messages on sockets, echoes included. */
   readonly framesPerSecond: number
-  /** Milliseconds; to the last socket, where there are several. */
+  /** Milliseconds from the send to the arrival at the last of the recipients' sockets. */
   readonly toSocket: Quantiles
   readonly toAnswer: Quantiles
-  /** Microseconds per accepted message; `server` is the sum of the `nodes`, `kernel` a part of it. */
+  /** Microseconds per accepted message. `server` is the sum of the `nodes`, and `kernel` is a part of `server`. */
   readonly cpu: {
     readonly server: number
     readonly nodes: ReadonlyArray<number>
@@ -92,7 +91,7 @@ export interface RunResult {
     readonly balancer: number | undefined
     readonly load: number
   }
-  /** Share of all processors, 0 to 1, used by processes that have no part in this, and by the host's other guests. */
+  /** Share of all processors, 0 to 1: `others` is used by processes outside the measurement, `stolen` by other guests of the host. */
   readonly noise: { readonly others: number; readonly stolen: number }
   readonly refused: Readonly<Record<string, number>>
 }
@@ -116,14 +115,14 @@ export interface HttpResult {
   readonly serverCpu: number
 }
 
-/** What the process can be asked, one at a time. */
+/** The commands of the process. It runs one at a time. */
 export interface Commands {
   readonly open: (plan: OpenPlan) => Promise<void>
   readonly run: (plan: RunPlan) => Promise<RunResult>
-  /** `stores`: it can be read back. */
+  /** `stores` is true if the server stores messages, so that they can be read back. */
   readonly verify: (options: { readonly stores: boolean }) => Promise<Verdict>
   readonly idle: (plan: IdlePlan) => Promise<void>
-  /** How many were still open. */
+  /** Closes the idle sockets and returns how many were still open. */
   readonly closeIdle: () => Promise<number>
   readonly http: (plan: HttpPlan) => Promise<HttpResult>
 }
@@ -140,7 +139,7 @@ const CLIENT_ID = Buffer.from(`"client_msg_id":"${PREFIX}`)
 const ID = Buffer.from('"id":"')
 const SEQ = Buffer.from('"seq":')
 
-/** A number written in decimal digits from here on. */
+/** Reads the decimal number at this position. */
 const readNumber = (buffer: Buffer, at: number): number => {
   let value = 0
   for (let i = at; ; i++) {
@@ -155,14 +154,14 @@ const inside = (buffer: Buffer, needle: Buffer, start: number, end: number): num
   return at < 0 || at >= end ? -1 : at + needle.length
 }
 
-/** Somebody who writes to a conversation. */
+/** An agent that sends to one conversation. */
 class Sender {
   readonly index: number
   readonly agent: number
   readonly channel: number
-  /** How many agents besides itself get what it writes. */
+  /** How many agents besides itself receive its messages. */
   readonly audience: number
-  /** A whole request for each size of payload, and where its client_msg_id's digits are. */
+  /** A whole request for each size of payload, and the position of the digits in its client_msg_id. */
   private readonly requests: ReadonlyArray<{ readonly bytes: Buffer; readonly digitsAt: number }>
 
   constructor(index: number, agent: number, channel: number, { agents, channels, nodes }: OpenPlan) {
@@ -184,7 +183,7 @@ class Sender {
     })
   }
 
-  /** The request for message number `n`, good until the next call. */
+  /** The request for message number `n`. The buffer is valid until the next call. */
   request(n: number): Buffer {
     const { bytes, digitsAt } = this.requests[n % PAYLOADS.length]!
     let rest = n
@@ -196,7 +195,7 @@ class Sender {
   }
 }
 
-/** Somebody who listens: the last seq on its socket for each channel that it hears. */
+/** An agent that receives, with the last seq that its socket showed for each of its channels. */
 interface Listener {
   readonly agent: number
   readonly handle: string
@@ -211,7 +210,7 @@ const answeredAt = new Float64Array(CAPACITY)
 const receivedAt = new Float64Array(CAPACITY)
 const seqs = new Int32Array(CAPACITY)
 const senderOf = new Int32Array(CAPACITY)
-/** How many recipients have not got the message yet. */
+/** For each message, how many recipients have not received it yet. */
 const missing = new Uint16Array(CAPACITY)
 const ids: Array<string | undefined> = []
 let sent = 0
@@ -233,7 +232,7 @@ const connectionLost = (why: string) => {
   fatal?.(new Error(`a connection was lost: ${why}`))
 }
 
-/** Notes the message's id and seq the first time and compares them from then on. */
+/** Notes the id and the seq of a message at their first appearance, and compares them at each later one. */
 const agree = (n: number, where: string, buffer: Buffer, idAt: number, seq: number) => {
   const id = buffer.toString("latin1", idAt, idAt + ID_LENGTH)
   const known = ids[n]
@@ -258,7 +257,7 @@ const onFrame = (me: Listener) => (buffer: Buffer, start: number, end: number): 
     return idAt
   }
   frames++
-  // Without echoes the seqs of its own messages are missing.
+  // Without echoes, the seqs of the agent's own messages are missing on its socket.
   const gaps = !plan.echo && plan.channels[from.channel]!.senders.includes(me.agent)
   if (gaps ? seq <= last : seq !== last + 1) problem(`@${me.handle} got seq ${seq} after ${last}`)
   me.heard.set(from.channel, seq)
@@ -321,7 +320,7 @@ const open: Commands["open"] = async (p) => {
     const heard = new Map(p.channels.flatMap(({ lastSeq, recipients, senders }, c) =>
       recipients.includes(agent) || (p.echo && senders.includes(agent)) ? [[c, lastSeq]] : []
     ))
-    // Not by the senders' own rule, or each message would have the same way to go.
+    // Sockets are spread by another rule than senders. With the same rule, every message would take the same path between nodes.
     const node = p.nodes[Math.floor(agent / p.nodes.length) % p.nodes.length]!
     sockets.push(
       await SocketConnection.connect({
@@ -343,11 +342,11 @@ const run = (p: RunPlan): Promise<RunResult> => {
 }
 
 const execute = async (p: RunPlan): Promise<RunResult> => {
-  // Each line speaks for its own part of the senders, in turn.
+  // Each line sends for its own part of the senders, one after the other.
   const parts = Array.from({ length: p.inFlight }, (_, c) =>
     c < senders.length ? senders.filter((_, s) => s % p.inFlight === c) : [senders[c % senders.length]!]
   )
-  // One connection of a line is in use at a time: that to the node of whoever sends. One without requests would be closed.
+  // A line uses one connection at a time, the one to its current sender's node. The server would close a connection without requests.
   const nodeOf = (from: Sender): number => from.index % plan.nodes.length
   const lines = await Promise.all(parts.map((part) =>
     Promise.all(plan.nodes.map(({ host, port }, node) =>
@@ -391,7 +390,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
     }
     send(c, performance.now(), (n) => {
       settled.answered = true
-      // What was refused arrives nowhere.
+      // A refused message never arrives, so its arrival is not waited for.
       if (answeredAt[n] === 0) settled.arrived = true
       proceed()
     })
@@ -504,7 +503,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
 
 let asked = 0
 
-/** Asks the nodes in turn. */
+/** Sends a GET request to the nodes in turn. */
 const getJson = async (path: string, key: string): Promise<unknown> => {
   const { host, port } = plan.nodes[asked++ % plan.nodes.length]!
   const response = await fetch(`http://${host}:${port}${path}`, { headers: { authorization: `Bearer ${key}` } })
@@ -519,7 +518,7 @@ interface StoredRow {
   readonly client_msg_id: string
 }
 
-/** Reads back everything through the API and compares it, message by message, with what was accepted and what arrived. */
+/** Reads back all messages through the API and compares each with what was accepted and what arrived. */
 const verify: Commands["verify"] = async ({ stores }) => {
   let stored = 0
   const found = new Uint8Array(sent)
@@ -549,7 +548,7 @@ const verify: Commands["verify"] = async ({ stores }) => {
     if (receivedAt[n] === 0) problem(`message ${n} was accepted and did not arrive`)
   }
   if (plan.echo && echoed !== accepted) problem(`${accepted} accepted, ${echoed} echoed to their senders`)
-  // Acknowledgements are unanswered: they have worked once nothing is left to sync.
+  // Acknowledgements have no answer. All of them have worked once sync returns nothing.
   const deadline = performance.now() + SETTLE_MS
   for (const agent of stores ? plan.agents : []) {
     let left: number
@@ -583,7 +582,7 @@ const closeIdle: Commands["closeIdle"] = async () => {
   return live
 }
 
-/** The same GET over and over, for the cost of the HTTP layer alone. */
+/** Repeats one GET request, to measure the cost of the HTTP layer alone. */
 const http: Commands["http"] = async (p) => {
   const request = Buffer.from(requestHead("GET", p.path, `${p.host}:${p.port}`, p.key, 0))
   let running = true
@@ -638,5 +637,5 @@ process.on("message", (call: Call) => {
   )
 })
 
-// Without the bench there is nobody to report to.
+// The process ends with the bench that forked it.
 process.on("disconnect", () => process.exit(1))

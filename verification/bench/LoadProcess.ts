@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { whenOver } from "./CleanUps.ts"
 import type { Call, Commands, Reply } from "./Load.ts"
 
-/** The load's process, as a function for each thing it can be asked. */
+/** Starts the load's process and sends it commands. */
 export class LoadProcess {
   private readonly child: ChildProcess
   private readonly failed: Promise<never>
@@ -41,7 +41,7 @@ export class LoadProcess {
       this.child.on("message", listen)
       this.child.send({ command, argument: argument ?? {} } satisfies Call)
     })
-    // The channel carries JSON; both of its ends are typed by `Commands`.
+    // The channel carries JSON. The types of both ends come from `Commands`.
     return Promise.race([answered, this.failed]) as ReturnType<Commands[K]>
   }
 

@@ -15,13 +15,13 @@ import { json, percent, printProfile, table } from "./Report.ts"
 import { nameOf, type Rig, startRig, type Subject } from "./Rig.ts"
 import { median } from "./Statistics.ts"
 
-/** What waits and sends need besides the limits of every bench. */
+/** Limits that waits and sends need, besides the limits of every bench. */
 const LIMITS = { LIMITS_COLD_CONVERSATIONS: "1000000", LIMITS_BACKLOG_SOFT: "9000000", LIMITS_BACKLOG_HARD: "10000000" }
-/** Sends and answers under way at once while the two ways to send are compared. */
+/** Sends under way at once while the ways to send are compared. */
 const IN_FLIGHT = 32
 /** Waits that are answered one at a time, with nothing else going on. */
 const ALONE = 300
-/** Sends at once to the agents that wait then. */
+/** Sends at once to waiting agents, in the measurement under load. */
 const AT_ONCE = 16
 const REVISIONS = { older: "2025-11-25", newest: "2026-07-28" } as const
 
@@ -63,7 +63,7 @@ const callOf = (server: ServerProcess, key: string, name: string, args: object, 
 
 const OUTCOME = '"outcome":"'
 
-/** An agent that waits, and waits again when its time is over, on a connection of its own. */
+/** An agent that waits on a connection of its own. When a wait times out, it waits again. */
 class WaitingAgent {
   /** Called with the time when a wait has brought messages. */
   heard: ((at: number) => void) | undefined
@@ -78,7 +78,7 @@ class WaitingAgent {
     this.socket.on("error", (error) => failed(error.message))
     this.socket.setEncoding("latin1").on("data", (text: string) => {
       this.received += text
-      // An answer is one piece of JSON, or the end of a stream.
+      // An answer is one JSON text, or the last event of a stream.
       const at = this.received.indexOf(OUTCOME)
       if (at < 0) {
         if (this.received.includes('"isError":true')) failed(this.received)
@@ -105,7 +105,7 @@ const quantile = (values: ReadonlyArray<number>, share: number): number =>
 const quantiles = (values: ReadonlyArray<number>) => ({ p50: quantile(values, 0.5), p99: quantile(values, 0.99), max: Math.max(...values) })
 
 interface WaitResult {
-  /** Idle sockets of the same agents, on a server that has just started too. */
+  /** The memory of idle sockets of the same agents, also on a server that has just started. */
   readonly idle: IdleResult
   readonly waiting: number
   /** Bytes for each agent that waits. */
@@ -119,7 +119,7 @@ interface WaitResult {
   readonly loaded: Record<"fromSend" | "fromAnswer", ReturnType<typeof quantiles>>
 }
 
-/** Agents that wait at once on one node: what they weigh, and how soon each hears. */
+/** Measures agents that wait at once on one node: the memory of a wait, and the time from a send to the end of the wait. */
 const benchWaits = async (rig: Rig, count: number, say: (text: string) => void): Promise<WaitResult> => {
   say(`registering ${count} agents that will wait`)
   const handles = Array.from({ length: count }, (_, i) => `waits-${i}`)
@@ -136,7 +136,7 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
       await pause(20)
     }
   }
-  // Once with a few that go again, so that only the waits are weighed and not the first use of the code.
+  // A few agents wait and leave first, so that memory of the first use of the code is not counted.
   const first = begin(agents.slice(0, Math.ceil(count / 10)))
   await open(first.length)
   for (const one of first) one.close()
@@ -335,7 +335,7 @@ const benchOn = async (subject: Subject, options: Options, say: (text: string) =
   console.log(json({ bench: "mcp", subject: name, sends: Object.fromEntries(sends), shares: Object.fromEntries(shares), waits }))
 }
 
-/** `/mcp` beside the API that it stands for. */
+/** Compares `/mcp` with the API that it is built on. */
 export const benchMcp = async (options: Options, say: (text: string) => void): Promise<void> => {
   for (const database of options.drivers) {
     await benchOn({ database, nodes: 0, balancer: undefined, stored: 0, checkout: here }, options, say)

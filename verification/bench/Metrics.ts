@@ -3,7 +3,7 @@ import type { ServerProcess } from "../../test/support/ServerProcess.ts"
 export const metrics = (server: ServerProcess): Promise<string> =>
   fetch(`${server.url}/internal/metrics`).then((response) => response.text())
 
-/** One value of them, all its labels together. */
+/** The value of one metric, summed over all its labels. */
 export const metric = (text: string, name: string): number => {
   let sum = 0
   for (const [, value] of text.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)`, "gm"))) sum += Number(value)
@@ -22,7 +22,7 @@ export interface Counts {
   readonly remotePushes: number
 }
 
-/** What the nodes have counted so far, together. */
+/** The sums of the nodes' counters so far. */
 export const counts = async (servers: ReadonlyArray<ServerProcess>): Promise<Counts> => {
   const text = (await Promise.all(servers.map(metrics))).join("\n")
   const found = new Map<string, Batches>()
@@ -45,7 +45,7 @@ export const meanBatches = (before: Counts, after: Counts): Record<string, numbe
     })
   )
 
-/** For each message that was sent between two counts: calls to actors of other nodes, and pushes to sockets there. */
+/** Calls to actors of other nodes and pushes to sockets there, for each message that was sent between two counts. */
 export const crossings = (before: Counts, after: Counts): { readonly calls: number; readonly pushes: number } => {
   const sent = ({ batches }: Counts) => (batches.get("message")?.items ?? 0) + (batches.get("group_message")?.items ?? 0)
   const sends = Math.max(1, sent(after) - sent(before))

@@ -116,7 +116,7 @@ const numbers = (name: string, text: string): ReadonlyArray<number> => text.spli
 const oneOf = <const A extends string>(name: string, text: string, ...values: ReadonlyArray<A>): A =>
   values.find((value) => value === text) ?? complain(`--${name} takes ${values.join(", ")}`)
 
-/** What the arguments ask for; throws `Usage`. */
+/** Parses the arguments. Throws `Usage`. */
 export const optionsOf = (args: ReadonlyArray<string>) => {
   const flags = parsed(args)
   const { against, alone, apart, balancer, half, help, hot, http, mcp, profile, short } = flags
@@ -149,13 +149,13 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
     stored,
     traced,
     scene,
-    /** Agents of the scene; of the ring, for each node. */
+    /** Agents of the scene. In the ring, agents for each node. */
     agents: scene === "hot" ? 2 : group ?? number("agents", flags.agents, 3),
     windows: alone ? "alone" as const : half ? "half" as const : "all" as const,
     inFlight: numbers("in-flight", flags["in-flight"] ?? (short || scene !== "ring" || nodes !== undefined ? "64" : "64,16")),
     repeat: number("repeat", flags.repeat ?? (half ? "5" : against === undefined ? "1" : "3"), 1),
     seconds: number("seconds", flags.seconds ?? (short ? "5" : "30"), 1),
-    /** Of windows that are no full load. */
+    /** Seconds of each window that is not at full load. */
     secondsAside: number("seconds", flags.seconds ?? (short ? "2" : half ? "30" : "8"), 1),
     warmUp: number("warm-up", flags["warm-up"] ?? (short ? "2" : "5"), 0),
     messages: number("messages", flags.messages ?? (short ? "1000" : scene === "group" ? "1" : "100000"), 1),

@@ -2,7 +2,7 @@
 export interface Bar {
   readonly label: string
   readonly parts: ReadonlyArray<number>
-  /** Least and most of the whole over several measurements. */
+  /** The least and the greatest total over several measurements. */
   readonly from: number
   readonly to: number
   readonly note: string
@@ -10,7 +10,7 @@ export interface Bar {
 
 export interface Plot {
   readonly title: string
-  /** What each part of a bar is. */
+  /** The names of the parts of each bar. */
   readonly parts: ReadonlyArray<string>
   readonly bars: ReadonlyArray<Bar>
 }

@@ -2,9 +2,8 @@ import { Session } from "node:inspector/promises"
 import { writeFileSync } from "node:fs"
 
 /**
- * Loaded into the server's process before its own script (`--import`), to read what
- * only the process itself can tell: its heap after a collection, and a profile of a
- * stretch of its life. Does nothing until it is asked.
+ * Loaded into the server's process before its own script (`--import`), for figures that only the process itself can give: its heap after
+ * a collection, and a profile of a part of its run. Does nothing until it gets a command.
  */
 
 export type ProbeCall =
@@ -13,7 +12,7 @@ export type ProbeCall =
   | { readonly probe: "profile-stop"; readonly file: string }
 
 export interface Memory {
-  /** Bytes, as the process was found. */
+  /** Bytes of memory before the collection. */
   readonly found: number
   /** Bytes after a collection. */
   readonly rss: number
@@ -27,7 +26,7 @@ const answer = async (call: ProbeCall): Promise<unknown> => {
   switch (call.probe) {
     case "memory": {
       const found = process.memoryUsage.rss()
-      // Finalisers of one collection free what only the next one can take.
+      // Finalisers that run in one collection release objects that only the next collection can free.
       for (let i = 0; i < 4; i++) {
         globalThis.gc?.()
         await new Promise((resolve) => setTimeout(resolve, 50))
@@ -56,6 +55,6 @@ const answer = async (call: ProbeCall): Promise<unknown> => {
 process.on("message", (call: ProbeCall) => {
   void answer(call).then((result) => process.send?.({ result }))
 })
-// Neither keeps the server alive nor lets it outlive the bench.
+// The channel does not keep the server alive, and the server ends with the bench.
 process.channel?.unref()
 process.on("disconnect", () => process.exit(1))

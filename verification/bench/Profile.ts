@@ -15,11 +15,11 @@ interface CpuProfile {
 
 export interface Cost {
   readonly name: string
-  /** Microseconds on top of the stack. */
+  /** Microseconds for which it was on top of the stack. */
   readonly self: number
 }
 
-/** Where a piece of code belongs: the service's own file, or a package's name and file. */
+/** The file that a function belongs to, and its owner: a folder of this repository or a package. */
 const placeOf = (url: string, functionName: string): { readonly file: string; readonly owner: string } => {
   if (url === "") {
     return functionName.startsWith("(") ? { file: functionName, owner: functionName } : { file: "(native)", owner: "(native)" }
@@ -35,7 +35,7 @@ const placeOf = (url: string, functionName: string): { readonly file: string; re
 const sorted = (costs: ReadonlyMap<string, number>): ReadonlyArray<Cost> =>
   [...costs].map(([name, self]) => ({ name, self })).sort((one, other) => other.self - one.self)
 
-/** Self times of a `.cpuprofile`, by function, by file and by package; time without work is left out. */
+/** Self times of a `.cpuprofile`, by function, by file and by package, without idle time. */
 export const readProfile = (file: string): {
   readonly busy: number
   readonly functions: ReadonlyArray<Cost>

@@ -3,11 +3,11 @@ import type { SceneKind } from "./Scene.ts"
 import { median, ratiosOf } from "./Statistics.ts"
 import { ALONE, HALF, TEN } from "./Window.ts"
 
-/** A figure that there is a goal for, or that tells one subject from another. */
+/** A figure that has a goal, or that compares subjects. */
 export interface Figure {
   readonly what: string
   readonly unit: "×" | "ms" | "/s" | "bytes" | "MB" | "kB" | "µs"
-  /** One for each round, or for each time that it was measured. */
+  /** One value for each round or measurement. */
   readonly values: ReadonlyArray<number>
   readonly goal?: Goal
 }
@@ -15,7 +15,7 @@ export interface Figure {
 export interface Goal {
   readonly most?: number
   readonly least?: number
-  /** Every value must reach it, not only the median. */
+  /** Whether every value must reach the goal, and not only the median. */
   readonly always?: boolean
 }
 
@@ -27,19 +27,19 @@ export const isReached = ({ goal, values }: Figure): boolean | undefined => {
   return (always ? values : [median(values)]).every((value) => value >= least && value <= most)
 }
 
-/** Processor time of a message in all that serves it: servers, database, Redis. The balancer is told apart. */
+/** Processor time of a message in the servers, the database and Redis together, without the balancer. */
 const whole = ({ cpu }: Measured): number => cpu.server + (cpu.database ?? 0) + (cpu.redis ?? 0)
 
 const byRound = ({ runs }: Compared, label: string, value: (run: Measured) => number): ReadonlyMap<number, number> =>
   new Map(runs.filter((run) => run.label === label).map((run) => [run.round, value(run)]))
 
-/** With fewer messages, pages that are not full make up what they seem to take. */
+/** With fewer messages, half-filled pages would dominate the disk space per message. */
 const ENOUGH_FOR_DISK = 10_000
 
 const NODES: Readonly<Record<number, number>> = { 2: 1.3, 3: 1.4 }
 const BALANCED: Readonly<Record<number, number>> = { 2: 1.15 }
 
-/** What the outcomes of one run say about each other. `load` is the label of the greatest load. */
+/** The figures that compare the outcomes of one run. `load` is the label of the window with the greatest load. */
 export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, load: string): ReadonlyArray<Figure> => {
   const figures: Array<Figure> = []
   const add = (what: string, unit: Figure["unit"], values: ReadonlyArray<number>, goal?: Goal) => {

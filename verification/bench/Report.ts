@@ -23,7 +23,7 @@ const MB = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`
 const batchText = (batch: Readonly<Record<string, number>>) =>
   Object.entries(batch).map(([name, mean]) => `${name} ${mean.toFixed(1)}`).join(", ") || "n/a"
 
-/** A median, with least and most if there are several. */
+/** A median as text, with the least and the greatest value if there are several. */
 const spreadText = (values: ReadonlyArray<number>, show: (value: number) => string = digits): string => {
   const { count, max, median, min } = spreadOf(values)
   return count === 1 ? show(median) : `${show(median)} (${show(min)}–${show(max)})`
@@ -146,11 +146,11 @@ export const plotsOf = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<Plot> =
   ]
 }
 
-/** Where `micros` of processor time, for each message or request, went. */
+/** Prints which code used the processor time of a message or request. `micros` is this time in microseconds. */
 export const printProfile = (title: string, file: string, micros: number): void => {
   const { busy, files, functions, owners } = readProfile(file)
-  // The profiler samples by the clock, time in which another process ran included (often after a write
-  // that woke it): its shares are taken, and applied to the processor time that was really used.
+  // The profiler samples by the clock, so its times include those in which another process ran, often after a write that woke that
+  // process. Therefore only the shares are taken from the profile and applied to the measured processor time.
   const each = (cost: Cost) => [`${((cost.self / busy) * micros).toFixed(1)} µs`, `${((cost.self / busy) * 100).toFixed(1)} %`]
   const show = (kind: string, costs: ReadonlyArray<Cost>, count: number) =>
     console.log(`\n${title}: ${micros.toFixed(0)} µs each, self time by ${kind}\n` +

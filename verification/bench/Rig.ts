@@ -14,19 +14,19 @@ import type { Address, Processes } from "./Load.ts"
 import { metric, metrics } from "./Metrics.ts"
 import { fill } from "./Stored.ts"
 
-/** What is measured. */
+/** One configuration that is measured. */
 export interface Subject {
   readonly database: "pglite" | "postgres"
-  /** 0: standalone. */
+  /** The number of nodes; 0 for a standalone server. */
   readonly nodes: number
-  /** So many servers that share nothing, instead of nodes of a cluster. */
+  /** Whether `nodes` are servers that share nothing, instead of nodes of a cluster. */
   readonly apart?: boolean
-  /** Behind HAProxy, and where the sockets carry their keys. */
+  /** Where the sockets carry their keys to servers behind HAProxy; undefined without HAProxy. */
   readonly balancer: "header" | "hello" | undefined
-  /** Messages in the database before the first. */
+  /** Messages in the database before the measurement. */
   readonly stored: number
   readonly checkout: Checkout
-  /** The share of its requests that it traces; undefined: tracing is off. */
+  /** The share of the requests that are traced; undefined if tracing is off. */
   readonly traced?: number | undefined
 }
 
@@ -37,7 +37,7 @@ export const nameOf = ({ balancer, checkout, database, nodes, stored, traced }: 
   (traced === undefined ? "" : `, ${traced * 100} % traced`) +
   (checkout.commit === undefined ? "" : `, at ${checkout.commit}`)
 
-/** Every guard stays on; none of them is what is measured. */
+/** Limits that the load does not reach. Every guard stays on, but none of them is measured. */
 const LIMITS = {
   LIMITS_SENDS_PER_SECOND: "1000000",
   LIMITS_REGISTER_PER_HOUR: "1000000",
@@ -46,13 +46,13 @@ const LIMITS = {
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: "100000000"
 }
 
-/** Servers, and everything that they need. */
+/** Running servers with everything that they need. */
 export interface Rig {
   readonly servers: ReadonlyArray<ServerProcess>
   /** Where the load connects. */
   readonly addresses: ReadonlyArray<Address>
   readonly pids: Processes
-  /** Fresh processes on the same data. */
+  /** Replaces the servers by new processes on the same data. */
   readonly restart: () => Promise<ReadonlyArray<ServerProcess>>
   readonly database: BenchDatabase | undefined
   readonly folder: string
@@ -68,7 +68,7 @@ const startRedis = async (): Promise<{ readonly url: string; readonly pid: numbe
   return redis
 }
 
-/** The settings with which a server traces, and a collector that takes everything and keeps nothing. */
+/** Starts a collector that accepts and discards all traces, and returns the settings with which a server sends traces to it. */
 const startCollector = async (share: number): Promise<Readonly<Record<string, string>>> => {
   const server = createServer((request, response) => request.resume().on("end", () => response.end("{}")))
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
@@ -91,7 +91,7 @@ const startBalancer = async (servers: ReadonlyArray<ServerProcess>, root: string
   return { address: { host: "127.0.0.1", port }, pid: haproxy.process.pid }
 }
 
-/** A fresh server, or fresh nodes, on a fresh database or on one that is filled. */
+/** Starts a server or nodes on a new database, which is filled first if the subject asks for stored messages. */
 export const startRig = async (subject: Subject, env: Readonly<Record<string, string>>, say: (text: string) => void): Promise<Rig> => {
   const { root } = subject.checkout
   const folder = await mkdtemp(join(tmpdir(), "parley-bench-"))
@@ -136,7 +136,7 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
   }
   let servers = await launch()
   if (subject.stored > 0 && database !== undefined) {
-    // The tables are there now; what a server remembers of the empty ones goes with it.
+    // The servers have created the tables. They are stopped, because they cache plans that were made for empty tables.
     await stopAll(servers)
     await fill(database.url, subject.stored, say)
     servers = await launch()
@@ -158,7 +158,7 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
 
 export const stopAll = (servers: ReadonlyArray<ServerProcess>) => Promise.all(servers.map((server) => server.stop()))
 
-/** Waits until each node has had its part of the shards for a while. */
+/** Waits until each node has its part of the shards, without changes for a while. */
 const untilShared = async (nodes: ReadonlyArray<ServerProcess>, say: (text: string) => void): Promise<void> => {
   let before = ""
   for (const deadline = Date.now() + 60_000; Date.now() < deadline;) {

@@ -22,7 +22,7 @@ const call = async (server: ServerProcess, method: string, path: string, key: st
   return JSON.parse(text)
 }
 
-/** One writes, the other answers: a conversation that either may write to from then on. */
+/** One agent writes and the other replies, so that both may write to the conversation from then on. */
 const acquaint = async (server: ServerProcess, one: RegisteredAgent, other: RegisteredAgent, turn: number) => {
   const hello = (from: RegisteredAgent, to: RegisteredAgent) =>
     call(server, "POST", "/v1/messages", from.key, {

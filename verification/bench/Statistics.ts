@@ -6,7 +6,7 @@ export interface Spread {
   readonly count: number
 }
 
-/** The middle one, or the mean of the two in the middle; NaN of none. */
+/** The middle value, or the mean of the two middle values; NaN if there are no values. */
 export const median = (values: ReadonlyArray<number>): number => {
   const sorted = values.toSorted((a, b) => a - b)
   const middle = sorted.length >> 1
@@ -20,7 +20,7 @@ export const spreadOf = (values: ReadonlyArray<number>): Spread => ({
   count: values.length
 })
 
-/** The quotients of what was measured in the same round: what a machine does in that hour falls out of them. */
+/** The quotients of values from the same round. A machine that is slower in one round affects both values and not their quotient. */
 export const ratiosOf = (over: ReadonlyMap<number, number>, under: ReadonlyMap<number, number>): ReadonlyArray<number> =>
   [...over].flatMap(([round, value]) => {
     const other = under.get(round)

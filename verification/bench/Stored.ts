@@ -1,8 +1,9 @@
 import type { Client } from "pg"
 import { connected } from "./Database.ts"
 
-/** Established direct conversations of each agent that it began, and messages of each of them. */
+/** The number of established direct conversations that each agent began. */
 const CONVERSATIONS = 10
+/** The number of messages in each conversation. */
 const MESSAGES = 100
 const PER_AGENT = CONVERSATIONS * MESSAGES
 /** Messages in one statement. */
@@ -15,7 +16,7 @@ const id = (prefix: string, of: string, at: string): string =>
 
 const agentId = (n: string): string => id("agt", n, "1700000000000")
 const conversationId = (n: string): string => id("conv", n, "0")
-/** The agent with whom the one that began conversation `c` has it. */
+/** SQL for the other agent of conversation `c`, besides the one that began it. */
 const other = (c: string, agents: number): string => `((${c} % ${agents} + 1 + ${c} / ${agents}) % ${agents})`
 
 const agents = (count: number): string => `
@@ -42,8 +43,8 @@ INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_a
 SELECT id, 'direct', 1, ${MESSAGES}, ${from} + 1000, ${from}, one, ${from} FROM pairs`
 
 /**
- * Messages as they come: each in another conversation than the one before, the two sides in turn. An agent gets one in
- * each of its conversations before it gets the second in any, so that its inbox numbers are dense.
+ * SQL for messages in a realistic order. Each is in another conversation than the previous one, and the two sides of a conversation take
+ * turns. An agent gets one message in each of its conversations before the second in any, so that its inbox numbers are dense.
  */
 const messages = (count: number, from: string): string => `
 WITH made AS MATERIALIZED (
@@ -85,12 +86,12 @@ const indexesOf = async (client: Client): Promise<ReadonlyArray<Index>> => {
   )
 }
 
-/** How many messages `fill` stores when asked for so many: each agent has the same number. */
+/** The number of messages that `fill` stores for this `count`: rounded up, so that each agent has the same number. */
 export const roundedUp = (count: number): number => Math.max(3 * CONVERSATIONS, Math.ceil(count / PER_AGENT)) * PER_AGENT
 
 /**
- * Fills the tables of a database that no server uses at the moment with delivered and read messages of agents that never
- * connect: in sets, and with the indexes made afterwards, because one row after the other would take hours.
+ * Fills the tables of a database that no server uses at the moment with delivered and read messages of agents that never connect. It
+ * inserts rows in large sets and creates the indexes afterwards, because inserting rows one by one would take hours.
  */
 export const fill = async (url: string, count: number, say: (text: string) => void): Promise<void> => {
   const total = roundedUp(count)

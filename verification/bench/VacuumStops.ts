@@ -4,8 +4,9 @@ import { join } from "node:path"
 import { PgliteDatabase } from "../../src/database/Pglite.ts"
 
 /**
- * For how long PGlite does nothing else while one statement vacuums a table, by the table's size: `node verification/bench/VacuumStops.ts`, or with
- * sizes in MB. The table is `messages` with its indexes. Prints a table and a JSON line; the figures of docs/operations.md come from here.
+ * Measures for how long one statement that vacuums a table blocks PGlite, by the table's size: `node verification/bench/VacuumStops.ts`,
+ * or with sizes in MB. The table is `messages` with its indexes. Prints a table and a JSON line, from which the figures in
+ * docs/operations.md come.
  */
 
 const sizes = process.argv.slice(2).map(Number)
@@ -22,7 +23,7 @@ for (const mb of sizes.length > 0 ? sizes : [16, 64, 256, 512]) {
     database.session.query(statement, [])
     return Math.round(performance.now() - began)
   }
-  /** A statement after a checkpoint, as the server writes one after every 64 MB of log. */
+  /** Times a statement after a checkpoint. The server also writes a checkpoint after every 64 MB of log. */
   const measure = (statement: string): number => {
     database.checkpoint()
     return run(statement)

@@ -1,14 +1,14 @@
-/** What became of all messages of a load. */
+/** The outcome of all messages of a load. */
 export interface Verdict {
   readonly accepted: number
   readonly stored: number
-  /** To all recipients. */
+  /** Accepted messages that arrived at all their recipients. */
   readonly delivered: number
   readonly echoed: number
-  /** What is wrong with single messages. */
+  /** Problems of single messages. */
   readonly problems: ReadonlyArray<string>
 }
 
-/** Whether what was accepted is what is stored and what arrived. */
+/** Whether every accepted message, and no other, was stored and arrived. */
 export const isWhole = ({ accepted, delivered, problems, stored }: Verdict): boolean =>
   problems.length === 0 && accepted === stored && accepted === delivered

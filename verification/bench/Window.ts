@@ -1,14 +1,14 @@
 import type { SceneKind } from "./Scene.ts"
 
-/** How fast messages are sent. `share`: of the greatest throughput so far. */
+/** How fast messages are sent. `share` is a share of the greatest throughput so far. */
 export type Pace =
   | { readonly kind: "full" }
   | { readonly kind: "share"; readonly share: number }
   | { readonly kind: "rate"; readonly perSecond: number }
-  /** The next one when the last has arrived. */
+  /** The next message is sent when the last one has arrived. */
   | { readonly kind: "alone" }
 
-/** A stretch of load that is measured. */
+/** A period of load that is measured. */
 export interface Window {
   readonly label: string
   readonly pace: Pace
@@ -16,9 +16,9 @@ export interface Window {
   readonly warmUpSeconds: number
   readonly seconds: number
   readonly messages: number
-  /** In the first round only. */
+  /** Whether it is measured in the first round only. */
   readonly once: boolean
-  /** Of the floor too. */
+  /** Whether the floor is measured in it too. */
   readonly floor: boolean
 }
 
@@ -37,7 +37,7 @@ export const ALONE = "one at a time"
 export const TEN = "10 messages/s"
 export const fullLabel = (inFlight: number): string => `${inFlight} in flight`
 
-/** How many members write at once to a group: enough to keep it busy. */
+/** The number of members that write to a group at once, which is enough to keep it busy. */
 const WRITERS = 8
 
 /** The windows of one round, in order. */

@@ -1,36 +1,36 @@
 import { DELIVERED, type Final, partOf, READ } from "./Final.ts"
 import { type AddressRequest, fingerprint, type History, NEVER, type Operation, Outcome, SYSTEM, type Tick, TICKS_PER_MS } from "./History.ts"
 
-/** What can be wrong. The first three are the columns of the table of faults. */
+/** The rules that the checker tests. The first three are columns of the table of faults. */
 export type Rule =
-  /** Acknowledged and not stored, or not for every recipient, or closed unseen. */
+  /** A send was acknowledged and not stored, or not stored for every recipient, or its envelope was closed unseen. */
   | "lost"
-  /** A seq, an effect or a push twice. */
+  /** A seq, an effect or a push occurs twice. */
   | "duplicated"
-  /** Two readers, or a reader and the clock, disagree on what came first. */
+  /** Two readers, or a reader and the clock, disagree about the order of two messages. */
   | "reordered"
-  /** For somebody that was no member, or from nobody. */
+  /** A message reached an agent that was no member, or has no sender. */
   | "recipients"
-  /** Accepted across a block. */
+  /** A message was accepted across a block. */
   | "blocked"
-  /** Offered after its acknowledgement, or closed without one. */
+  /** A message was offered after its acknowledgement, or closed without one. */
   | "acknowledged"
   | "counters"
-  /** Without an answer, and neither wholly there nor wholly absent. */
+  /** An operation without an answer had a part of its effect. */
   | "half"
   | "muted"
-  /** With a dead key, or by or to an agent that must not. */
+  /** An operation was accepted with a dead key, or from or to an agent that must not take part. */
   | "revoked"
-  /** Refused for a reason that was not there. */
+  /** An operation was refused for a reason that did not hold. */
   | "refused"
-  /** Another answer than the first one. */
+  /** A repeated request was answered differently from the first time. */
   | "answer"
-  /** More let through than a limit allows. */
+  /** More was accepted than a limit allows. */
   | "limit"
 
 export interface Violation {
   readonly rule: Rule
-  /** When what is wrong was asked for or shown; 0: only its result was seen. */
+  /** When the request was made or its result was shown; 0 if only the final state shows the violation. */
   readonly at: Tick
   readonly line: string
 }
@@ -38,13 +38,13 @@ export interface Violation {
 export interface Verdict {
   /** The first thousand of each rule, in the order of the rules' checks. */
   readonly violations: ReadonlyArray<Violation>
-  /** How many there are of each rule. */
+  /** The number of violations of each rule. */
   readonly found: Readonly<Partial<Record<Rule, number>>>
   readonly sends: number
   readonly accepted: number
   readonly refused: number
   readonly unknown: number
-  /** Of the unknown ones. */
+  /** The number of sends with an unknown outcome that were stored. */
   readonly unknownStored: number
   readonly stored: number
   readonly envelopes: number
@@ -52,44 +52,44 @@ export interface Verdict {
 }
 
 export interface CheckOptions {
-  /** How long a mute, a dead key or a suspension may take to reach every node. */
+  /** Milliseconds that a mute, a dead key or a suspension may take to reach every node. */
   readonly graceMs?: number
-  /** How long after it was sent an acknowledging frame counts as done, if nothing was broken meanwhile. */
+  /** Milliseconds after which a sent `ack` frame counts as done, if no fault was active meanwhile. */
   readonly ackMs?: number
   /** Unanswered conversations that an agent may have. */
   readonly coldCap?: number
   /** The most members of a group. */
   readonly groupSize?: number
-  /** Without them no limit is looked at. */
+  /** Without them, no limit is checked. */
   readonly limits?: Limits
 }
 
-/** What may be asked for how often. */
+/** The rate limits of the nodes. */
 export interface Limits {
-  /** Of an agent, in a second. */
+  /** Sends of an agent in a second. */
   readonly sends: number
-  /** Of an address, in an hour. */
+  /** Registrations from an address in an hour. */
   readonly registrations: number
-  /** Of an address, in ten minutes. */
+  /** Codes for an address in ten minutes. */
   readonly codes: number
-  /** Each counts for itself while there is no Redis. */
+  /** The number of nodes. Each counts alone while there is no Redis. */
   readonly nodes: number
-  /** Instead of a second, an hour and ten minutes. */
+  /** The length of every window in tests, instead of a second, an hour and ten minutes. */
   readonly windowMs?: number
 }
 
-/** How much more than their limit sends may be let through. */
+/** The factor by which accepted sends may exceed their limit. */
 const LENIENCE = 1.1
 
 const KEPT = 1_000
 
-/** Things that begin and end a state, each in the order in which they were begun. */
+/** Operations that begin a state (`on`) and end it (`off`), each in the order in which they began. */
 interface Switches {
   readonly on: Array<Operation>
   readonly off: Array<Operation>
 }
 
-/** The latest beginning that was in force all the time from `from` to `until`, in whatever order the overlapping took effect. */
+/** The latest operation whose state surely held all the time from `from` to `until`, whatever the order of overlapping operations. */
 const certainly = ({ off, on }: Switches, from: Tick, until: Tick): Operation | undefined => {
   let found: Operation | undefined
   for (const one of on) {
@@ -104,7 +104,7 @@ const certainly = ({ off, on }: Switches, from: Tick, until: Tick): Operation | 
   return found
 }
 
-/** Whether it may have been in force at some moment from `from` to `until`. */
+/** Whether the state may have held at some moment from `from` to `until`. */
 const possibly = ({ off, on }: Switches, from: Tick, until: Tick): boolean => {
   let ended = 0
   for (const one of off) {
@@ -114,21 +114,21 @@ const possibly = ({ off, on }: Switches, from: Tick, until: Tick): boolean => {
   return on.some((one) => one.outcome !== Outcome.Refused && one.invoked <= until && one.ended >= ended)
 }
 
-/** Messages sorted by conversation and seq, envelopes by recipient and number, and each of them by its place in that order. */
+/** Messages sorted by conversation and seq, and envelopes by recipient and number. A place is a position in the order of messages. */
 class Index {
   /** Of conversation c, seqs 1 to `top[c]` have the places from `base[c]` on. */
   readonly base: Int32Array
   readonly top: Int32Array
   readonly places: number
-  /** The row of `final.messages` at a place; -1: none. */
+  /** The row of `final.messages` at a place; -1 if there is none. */
   readonly row: Int32Array
   readonly conversationAt: Int32Array
-  /** The place at which each send is stored; -1: nowhere. */
+  /** The place at which each send is stored; -1 if it is not stored. */
   readonly placeOf: Int32Array
   /** The envelopes at place p: `envelopeAt` from `firstEnvelope[p]` to before `firstEnvelope[p + 1]`. */
   readonly firstEnvelope: Int32Array
   readonly envelopeAt: Int32Array
-  /** Of each envelope. */
+  /** The place of each envelope. */
   readonly place: Int32Array
   /** The envelopes of agent a by their numbers: `inbox` from `firstOf[a]` to before `firstOf[a + 1]`. */
   readonly firstOf: Int32Array
@@ -141,7 +141,7 @@ class Index {
     const { envelopes, messages } = final
     const conversations = history.conversations.length
     this.top = new Int32Array(conversations)
-    // A seq that is far beyond all others would make a large hole.
+    // A seq far beyond all others is ignored, because it would make the index too large.
     const counts = new Int32Array(conversations)
     for (let i = 0; i < messages.seq.length; i++) counts[messages.conversation.get(i)]!++
     const reach = (conversation: number, seq: number) => {
@@ -184,7 +184,7 @@ class Index {
     }
   }
 
-  /** -1: there is no such seq. */
+  /** The place of a seq; -1 if there is no such seq. */
   at(conversation: number, seq: number): number {
     if (conversation < 0 || seq < 1 || seq > this.top[conversation]!) return -1
     return this.base[conversation]! + seq - 1
@@ -194,7 +194,7 @@ class Index {
     return place - this.base[this.conversationAt[place]!]! + 1
   }
 
-  /** The envelope of an agent for what is at a place; -1: it has none. */
+  /** The envelope of an agent for the message at a place; -1 if the agent has none. */
   envelope(agent: number, place: number): number {
     for (let i = this.firstEnvelope[place]!; i < this.firstEnvelope[place + 1]!; i++) {
       const e = this.envelopeAt[i]!
@@ -214,14 +214,14 @@ class Check {
   private readonly violations: Array<Violation> = []
   private readonly found: Partial<Record<Rule, number>> = {}
   private readonly switches = new Map<string, Switches>()
-  /** The span of time in which what is at a place was committed. */
+  /** The span of time in which the message at a place was committed. */
   private readonly invokedAt: Int32Array
   private readonly endedAt: Int32Array
-  /** Of each envelope: when it was closed for certain and when it may first have been. */
+  /** When each envelope was surely closed (`closed`), and when it may first have been closed (`maybeClosed`). */
   private readonly closed: Int32Array
   private readonly maybeClosed: Int32Array
   private readonly seen: Int32Array
-  /** The first acknowledgement of something later, which must not close what was not shown. */
+  /** For each envelope, the first acknowledgement of a later one. It must not close envelopes that were not shown. */
   private readonly covered: Int32Array
 
   constructor(history: History, final: Final, options: CheckOptions) {
@@ -316,7 +316,7 @@ class Check {
     return `${operation.kind}${other} by ${this.who(operation.agent)} (${seconds(operation.invoked)} to ${seconds(operation.ended)})`
   }
 
-  // What switches what on and off.
+  // Operations that begin and end states.
 
   private of(key: string): Switches {
     let known = this.switches.get(key)
@@ -370,7 +370,7 @@ class Check {
     }
   }
 
-  /** Nothing was broken from `from` to `until`. */
+  /** Whether no fault was active from `from` to `until`. */
   private calm(from: Tick, until: Tick): boolean {
     return !this.history.faults.some((fault) => fault.from <= until && fault.healed >= from)
   }
@@ -461,7 +461,7 @@ class Check {
           this.wrong("lost", from, `${this.send(n)} is stored as another message, ${this.place(place)}`)
         }
       } else if (place < 0) continue
-      // An unknown one was committed at some moment from its beginning on, which is less than can be judged below.
+      // A send with an unknown outcome was committed at some moment after its beginning, so its span has no end.
       for (const block of blocks[conversation]!) {
         const why = certainly(block, from, until)
         if (why !== undefined) this.wrong("blocked", from, `${this.send(n)} was accepted after the ${this.told(why)}`)
@@ -480,7 +480,7 @@ class Check {
     return row < 0 ? 0 : this.final.messages.message.get(row)
   }
 
-  // 5: a second answer is the first one.
+  // 5: a second answer equals the first one.
 
   private checkReplays(): void {
     const { replays, sends } = this.history
@@ -497,7 +497,7 @@ class Check {
     }
   }
 
-  // 4: limits. What was asked for and answered within a window was let through within it; the rest may have been before or after.
+  // 4: limits. A request that began and was answered within a window was surely counted in it. Any other may have been counted outside.
 
   private checkLimits(limits: Limits): void {
     const { requests, sends } = this.history
@@ -526,7 +526,7 @@ class Check {
     }
   }
 
-  /** Of spans in the order in which they began. */
+  /** Checks spans, given in the order in which they began, against a limit. */
   private checkLetThrough(
     spans: ReadonlyArray<{ readonly invoked: Tick; readonly ended: Tick; readonly outcome: number }>,
     limit: number,
@@ -551,8 +551,8 @@ class Check {
   }
 
   /**
-   * How many windows may have counted something from `from` to `until`: Redis's one, or
-   * one of each node while there is no Redis, and both where that begins or ends.
+   * How many windows may have counted something from `from` to `until`: the one in Redis, one of each node while there is no Redis, or
+   * all of them if the absence of Redis begins or ends in that time.
    */
   private windowsAt(from: Tick, until: Tick, nodes: number): number {
     const without = this.history.withoutRedis.filter((span) => span.from <= until && span.until >= from)
@@ -560,20 +560,20 @@ class Check {
     return without.some((span) => span.from <= from && span.until >= until) ? nodes : nodes + 1
   }
 
-  /** A send that the limit refused came when others had used it up: those whose places may have counted then. */
+  /** Checks that other sends, which may have counted at that time, had used up the limit whenever it refused a send. */
   private checkHeldBack(own: ReadonlyArray<number>, limit: number, window: Tick): void {
     const { replays, sends } = this.history
     const isHeldBack = (n: number) => sends.outcome.get(n) === Outcome.Refused && sends.refusal(n) === "RATE_LIMITED"
     if (!own.some(isHeldBack)) return
     const again = new Map<number, number>()
     for (const { send } of replays) again.set(send, (again.get(send) ?? 0) + 1)
-    /** When attempts may have got their places, and when these were surely free again. */
+    /** When attempts may have been counted, and when they surely no longer counted. */
     const begins: Array<readonly [at: Tick, places: number]> = []
     const ends: Array<readonly [at: Tick, places: number]> = []
     for (const n of own) {
       const places = sends.attempts.get(n) - (isHeldBack(n) ? 1 : 0)
       begins.push([sends.invoked.get(n), places + (again.get(n) ?? 0)])
-      // A repetition of it may come at any time.
+      // A send that is repeated after its answer may count again at any time, so it has no end.
       if (!again.has(n) && sends.ended.get(n) !== NEVER) ends.push([sends.ended.get(n) + window, places])
     }
     const begun = running(begins)
@@ -587,7 +587,7 @@ class Check {
     }
   }
 
-  // 3, 5: a change of membership has one system message, and an acknowledged one has it for certain.
+  // 3, 5: a change of membership has at most one system message. An acknowledged change has exactly one.
 
   private checkChanges(): void {
     const told = new Map<string, Array<number>>()
@@ -628,7 +628,7 @@ class Check {
     }
   }
 
-  // 2: what was answered before something else began comes before it, in its conversation and in each inbox.
+  // 2: a send that was answered before another one began precedes it, in the conversation and in each inbox.
 
   private checkOrderInTime(): void {
     const { base, conversationAt, firstOf, inbox, place, places } = this.index
@@ -660,7 +660,7 @@ class Check {
     }
   }
 
-  // 1, 3, 8: who has an envelope.
+  // 1, 3, 8: the recipients of each message have an envelope, and nobody else.
 
   private checkRecipients(): void {
     const { conversationAt, envelopeAt, firstEnvelope, place, places, row } = this.index
@@ -721,7 +721,7 @@ class Check {
     }
   }
 
-  // 4, 7: the members that the system messages tell of are those that the group has.
+  // 4, 7: the members according to the system messages are the members of the group.
 
   private checkMembers(conversation: number, told: ReadonlySet<number>): void {
     const group = this.final.groups.get(conversation)
@@ -735,13 +735,13 @@ class Check {
     for (const agent of told) if (!group.members.includes(agent)) this.wrong("recipients", 0, `${this.who(agent)} is no member of ${id} and never left`)
   }
 
-  // 4: one cold message, and so many of them.
+  // 4: one cold message to an agent, and cold conversations up to the cap.
 
   private checkOutreach(): void {
     const { base, row } = this.index
     const { sends } = this.history
     const cold = new Map<number, number>()
-    /** When a reply had been acknowledged. */
+    /** When a reply in each conversation had been acknowledged. */
     const established = new Map<number, Tick>()
     this.history.conversations.forEach(({ pair }, conversation) => {
       const first = base[conversation]!
@@ -804,7 +804,7 @@ class Check {
           const envelope = index.inbox[i]!
           if (kind !== "delete" && envelopes.conversation.get(envelope) !== conversation) continue
           const place = index.place[envelope]!
-          // Who comes again gets new ones, and the message that tells of the removal stays.
+          // An agent that joins again gets new envelopes. The envelope of the message about its removal stays.
           if (place >= 0 && this.invokedAt[place]! > ended) continue
           const before = place >= 0 && this.endedAt[place]! < invoked
           this.close(envelope, before ? certain : NEVER, invoked)
@@ -833,14 +833,14 @@ class Check {
       const place = index.at(sightings.conversation.get(s), sightings.seq.get(s))
       const envelope = place < 0 ? -1 : index.envelope(stream.agent, place)
       if (envelope < 0) continue
-      // Where a network has been cut, what was sent may arrive many seconds after it came back, when it is repeated.
+      // After a network was cut, TCP may deliver a frame many seconds after the network came back, when it sends the frame again.
       const taken = sightings.taken.get(s)
       const done = taken + this.ackGrace
       this.close(envelope, taken > 0 && stream.closed > done && this.calm(acked, done) ? done : NEVER, acked)
     }
   }
 
-  // 2, 3, 6, 9: what each stream showed, in its order.
+  // 2, 3, 6, 9: the messages that each stream showed, in its order.
 
   private checkSightings(): void {
     const { history, index } = this
@@ -859,7 +859,7 @@ class Check {
     const lastIn = new Int32Array(history.conversations.length).fill(-1)
     const muting = history.agents.map((_, a) => this.switches.get(`mutes ${a}`) !== undefined)
     const gone = history.agents.map((_, a) => this.switches.get(`deleted ${a}`) !== undefined)
-    /** By agent: from when on nothing up to a number was waiting any more. */
+    /** By agent, the times from which nothing up to an inbox number was waiting any more. */
     const passed = history.agents.map((): Array<{ at: Tick; inboxNo: number }> => [])
     const order = streams.map((_, i) => i).sort((x, y) => streams[x]!.opened - streams[y]!.opened)
     for (const i of order) {
@@ -927,7 +927,7 @@ class Check {
     }
   }
 
-  // 9: sockets of who must not have one.
+  // 9: sockets of agents that must not have one.
 
   private checkSockets(): void {
     const { agents, streams } = this.history
@@ -940,7 +940,7 @@ class Check {
       if (stream.kind !== "socket" || stream.live === NEVER) return
       const ends = dead[stream.agent]!.filter((one) => one.generation === undefined || one.generation >= stream.generation)
       const now = suspended[stream.agent]
-      // Who comes to another node in the first second may be let in, and is sent away within it.
+      // Another node may admit the agent within the first second, and closes its socket within that second.
       const opened = stream.opened - this.grace
       const early = ends.find((one) => one.ended < opened) ?? (now && certainly(now, opened, stream.live))
       if (early !== undefined) {
@@ -1011,7 +1011,7 @@ class Check {
     }
   }
 
-  // 2, 6, 7: what the service shows of it.
+  // 2, 6, 7: the pages and counts that the service shows.
 
   private checkWhatIsShown(): void {
     const { index } = this
@@ -1070,7 +1070,7 @@ class Check {
   }
 }
 
-/** The sum of all that changed before a moment, as a function of the moment. */
+/** A function from a moment to the sum of all changes before it. */
 const running = (changes: Array<readonly [at: Tick, by: number]>): (before: Tick) => number => {
   changes.sort(([x], [y]) => x - y)
   const sums = new Int32Array(changes.length + 1)
@@ -1092,9 +1092,9 @@ const NONE: Switches = { on: [], off: [] }
 const seconds = (at: Tick): string => (at === NEVER ? "never" : `${(at / TICKS_PER_MS / 1_000).toFixed(3)} s`)
 
 /**
- * Everything that is not as quality asks for ("What must hold, always", 1 to 9), in a recorded
- * history and in what is there after healing. What overlaps in time may have happened in either
- * order; what was answered before something else began came before it. n log n at the most.
+ * Finds all violations of the rules 1 to 9 ("What must hold, always") in a recorded history and in the final state after healing.
+ * Operations that overlap in time may have happened in either order. An operation that was answered before another one began happened
+ * before it. Takes at most n log n steps.
  */
 export const check = (history: History, final: Final, options: CheckOptions = {}): Verdict =>
   new Check(history, final, options).run()

@@ -6,13 +6,13 @@ export interface CrowdOptions {
   /** Addresses of this machine from which the connections come, in turn. */
   readonly from: ReadonlyArray<string>
   readonly size: number
-  /** What a connection asks; its answer is never read. Without it, a connection sends nothing. */
+  /** The request of a connection, whose answer is never read. Without it, a connection sends nothing. */
   readonly ask?: (n: number) => string
-  /** Milliseconds after which a connection that asks is replaced: it reads nothing, so it does not notice its end. */
+  /** Milliseconds after which a connection with a request is replaced. It reads nothing, so it would not notice that it was closed. */
   readonly staysMs?: number
 }
 
-/** Connections of clients that do not read, or do not even ask. Connections that have ended are replaced. */
+/** Connections of clients that do not read, or do not even send a request. Connections that have ended are replaced. */
 export class Crowd {
   /** How many connections were opened in all. */
   opened = 0
@@ -26,7 +26,7 @@ export class Crowd {
     this.#options = options
   }
 
-  /** Opens connections that are missing, at most so many. */
+  /** Opens missing connections, up to `most`. */
   topUp(most: number): void {
     const missing = this.#options.size - this.#sockets.size
     for (let i = 0; i < Math.min(missing, most); i++) this.#connect()
@@ -52,7 +52,7 @@ export class Crowd {
       clearTimeout(end)
       this.#sockets.delete(socket)
     })
-    // A connection that asked is paused before it is connected, so that nothing is ever read.
+    // A connection with a request is paused before it connects, so that it never reads anything.
     if (ask === undefined) socket.resume()
     else socket.pause()
   }

@@ -8,26 +8,26 @@ import type { LoadAgent } from "./Load.ts"
 import type { Site } from "./Site.ts"
 
 const DEAD_AGENTS = 60
-/** Webhooks of each of these agents: as many as it may have. */
+/** Webhooks of each of the DEAD_AGENTS, which are as many as an agent may have. */
 const WEBHOOKS = 5
 const CALLERS = 3
-/** Tasks of each caller, and push configurations of each task: as many as it may have. */
+/** Tasks of each caller. Each has CONFIGS push configurations, which are as many as a task may have. */
 const TASKS = 5
 const CONFIGS = 10
-/** How often something happens that is posted to each dead target. */
+/** The interval of events that are posted to each dead target. */
 const POSTED_EVERY_MS = 5_000
 const HEALTHY_EVERY_MS = 100
 const HEALTHY_BEFORE = 20
 /** The longest that a post to the healthy webhook may take, once the fault has ended. */
 const PATIENCE_MS = 60_000
-/** Medians of posts below this count as this: a machine that is busy explains them. Behind dead targets a post waits for tens of seconds. */
+/** Lower medians of posts count as this, because a busy machine explains them. A post behind dead targets waits for tens of seconds. */
 const FLOOR_MS = 2_000
 
-/** HTTP servers on ports of their own: targets that accept and never answer, and the healthy one, which answers 200. */
+/** HTTP servers on ports of their own: dead targets, which accept requests and never answer, and the healthy one, which answers 200. */
 class Targets {
   /** When each message arrived at the healthy target. */
   readonly arrived = new Map<string, number>()
-  /** Posts that have come to dead targets. */
+  /** The number of posts that dead targets have received. */
   posted = 0
   private readonly servers: Array<Server> = []
   private readonly host: string
@@ -68,7 +68,7 @@ class Targets {
   }
 }
 
-/** What the fault has prepared. */
+/** The agents, webhooks and targets that the fault has prepared. */
 interface World {
   readonly targets: Targets
   /** Sends a message of the healthy pair; resolves once it is stored. */
@@ -76,7 +76,7 @@ interface World {
   /** When each message to the healthy webhook was sent. */
   readonly sent: Map<string, number>
   readonly before: Latency
-  /** Does something of which every dead target is to hear. */
+  /** Causes an event for every dead target. */
   readonly post: (turn: number) => Promise<void>
 }
 
@@ -93,7 +93,7 @@ const prepare = async (site: Site): Promise<World> => {
   const message = (at: number, sender: LoadAgent, handle: string, id: string, metadata: object = {}) =>
     request(site, at, sender, "/v1/messages", { to: handle, client_msg_id: id, content: { text: id }, metadata })
 
-  // Whoever is to get many messages writes first, so that these are answers.
+  // The agent that will receive many messages writes first, so that these are replies.
   await message(0, to, from.handle, "first")
   await each(callers, (caller, c) => message(c, called[c]!, caller.handle, "first"))
   await each(dead, async (agent, at) => {
@@ -138,7 +138,7 @@ const prepare = async (site: Site): Promise<World> => {
 const timesOf = ({ sent, targets }: Pick<World, "sent" | "targets">, prefix: string): ReadonlyArray<number> =>
   [...sent].flatMap(([id, at]) => id.startsWith(prefix) ? [(targets.arrived.get(id) ?? Infinity) - at] : [])
 
-/** Waits for the posts that are still to come, and judges how long all took. */
+/** Waits for the outstanding posts and checks the latency of all posts. */
 const judge = async ({ before, sent, targets }: World, { problem, say }: Scene): Promise<void> => {
   const missing = () => [...sent.keys()].filter((id) => !targets.arrived.has(id)).length
   await eventually("all posts", () => missing() === 0 || undefined, PATIENCE_MS)

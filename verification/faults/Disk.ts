@@ -6,7 +6,7 @@ import { lives } from "./Lives.ts"
 
 const run = (command: string, ...args: ReadonlyArray<string>): boolean => spawnSync(command, args, { stdio: "ignore" }).status === 0
 
-/** Of which only what is written takes room: a run of a million sends is some gigabytes. */
+/** The size of the disk. Only written parts take real disk space, some gigabytes for a run of a million sends. */
 const BYTES = 24 * 2 ** 30
 const NAME = /^parley-disk-(\d+)$/
 
@@ -15,7 +15,7 @@ const remove = (folder: string): void => {
   rmSync(folder, { recursive: true, force: true })
 }
 
-/** What a run that was killed has left behind. */
+/** Removes the disks that killed runs have left behind. */
 const sweep = (): void => {
   for (const name of readdirSync(tmpdir())) {
     const pid = Number(NAME.exec(name)?.[1] ?? process.pid)
@@ -23,7 +23,7 @@ const sweep = (): void => {
   }
 }
 
-/** A disk of one's own that can be full to the last byte: ext4 in a file (Linux, root, and a loop device). */
+/** A separate disk that can be filled to the last byte: ext4 in a file. Needs Linux, root and a loop device. */
 export class Disk {
   readonly folder: string
   private readonly home: string
@@ -34,7 +34,7 @@ export class Disk {
     this.folder = join(home, "mounted")
   }
 
-  /** Undefined where this is not allowed. */
+  /** Creates a disk; undefined if this is not allowed. */
   static open(): Disk | undefined {
     sweep()
     const home = join(tmpdir(), `parley-disk-${process.pid}`)
@@ -49,18 +49,18 @@ export class Disk {
       return undefined
     }
     process.once("exit", () => disk.close())
-    // PostgreSQL has an account of its own.
+    // PostgreSQL runs under another account, so everybody may write.
     chmodSync(disk.folder, 0o777)
     return disk
   }
 
-  /** Takes all the room that is left; once more, what others have given back meanwhile. */
+  /** Fills all free space. A second call also fills the space that was freed meanwhile. */
   fill(): void {
-    // Takes what there is, and fails for want of the rest.
+    // The command takes all free space and then fails, because it asked for more.
     run("fallocate", "--length", String(BYTES), join(this.folder, `filler-${this.fillers++}`))
   }
 
-  /** There is room again. */
+  /** Frees the filled space. */
   clear(): void {
     for (const name of readdirSync(this.folder)) if (name.startsWith("filler-")) rmSync(join(this.folder, name))
   }

@@ -3,32 +3,32 @@ import { setTimeout as pause } from "node:timers/promises"
 import type { Load, LoadAgent, LoadStats } from "./Load.ts"
 import type { Site, SiteNode } from "./Site.ts"
 
-/** What a fault has to work on. */
+/** The cluster under load, as a fault sees it. */
 export interface Scene {
   readonly site: Site
-  /** From 0 to 1, the same for the same seed. */
+  /** A random number from 0 to 1. The sequence depends only on the seed. */
   readonly random: () => number
-  /** How long the fault should last, as `performance.now()` counts. */
+  /** The time at which the fault should end, on the clock of `performance.now()`. */
   readonly until: number
-  /** Tells the suite of something that must not be. */
+  /** Reports something that must not happen. */
   readonly problem: (what: string) => void
-  /** Tells whoever looks on. */
+  /** Prints a line for the person who watches the run. */
   readonly say: (what: string) => void
-  /** Of the load, up to now. */
+  /** The statistics of the load so far. */
   readonly stats: () => LoadStats
   readonly load: Load
 }
 
-/** Something that happens to a cluster under load, and its end. */
+/** A fault that is caused in a cluster under load and then healed. */
 export interface Fault {
   readonly name: string
-  /** What is done, for who reads the table. */
+  /** A description for readers of the table. */
   readonly about: string
-  /** Seconds that it needs to mean anything. */
+  /** The shortest duration in seconds with which the fault is meaningful. */
   readonly atLeast?: number
-  /** Seconds within which every conversation must take messages again. */
+  /** Seconds within which every conversation must accept messages again. */
   readonly resumesWithin?: number
-  /** Whether the published client must not notice. */
+  /** Whether no send of the published client may fail. */
   readonly failsNoSend?: true
   /** Whether every node must be ready all the time. */
   readonly keepsReady?: true
@@ -42,12 +42,12 @@ export interface Fault {
   readonly rate?: number
   /** The limit of open files (`ulimit -n`) of each node; the nodes are restarted for it. */
   readonly openFiles?: number
-  /** What the nodes are set to besides; they are started anew for it. */
+  /** Additional settings of the nodes. The nodes are restarted for them. */
   readonly settings?: Readonly<Record<string, string>>
   /** Prepares what the fault needs, before the load's sends are timed. */
   readonly prepare?: (site: Site) => Promise<void>
   readonly inject: (scene: Scene) => Promise<void> | void
-  /** What goes on while it lasts; without it, nothing more until `until`. */
+  /** Runs while the fault lasts. Without it, the fault just lasts until `until`. */
   readonly during?: (scene: Scene) => Promise<void>
   readonly heal: (scene: Scene) => Promise<void> | void
 }
@@ -56,7 +56,7 @@ export const remaining = ({ until }: Scene): number => Math.max(0, until - perfo
 
 export const isOver = (scene: Scene): boolean => remaining(scene) === 0
 
-/** Does something over and over until the fault is over. */
+/** Repeats an action until the fault is over. */
 export const again = async (scene: Scene, everyMs: number, what: () => Promise<unknown> | unknown): Promise<void> => {
   while (!isOver(scene)) {
     await what()
@@ -64,7 +64,7 @@ export const again = async (scene: Scene, everyMs: number, what: () => Promise<u
   }
 }
 
-/** One request, as an agent. */
+/** Sends one request as an agent. */
 export const ask = async (
   node: SiteNode,
   agent: LoadAgent,
@@ -82,7 +82,7 @@ export const ask = async (
 
 const AT_ONCE = 16
 
-/** Does something with each of many, a few at a time. */
+/** Runs an action for each element, a few at a time. */
 export const each = async <A>(all: ReadonlyArray<A>, what: (one: A, at: number) => Promise<unknown>): Promise<void> => {
   let next = 0
   await Promise.all(Array.from({ length: AT_ONCE }, async () => {
@@ -90,14 +90,14 @@ export const each = async <A>(all: ReadonlyArray<A>, what: (one: A, at: number) 
   }))
 }
 
-/** Bytes of memory that a node's process holds right now, shared ones included, or the most that it has held. */
+/** Bytes of memory that a node's process holds now, including shared memory, or the most that it has held. */
 export const memoryOf = (node: SiteNode, what: "now" | "most"): number => {
   if (node.pid === undefined) return 0
   const line = new RegExp(`${what === "now" ? "VmRSS" : "VmHWM"}:\\s+(\\d+) kB`).exec(readFileSync(`/proc/${node.pid}/status`, "utf8"))
   return Number(line?.[1] ?? 0) * 1024
 }
 
-/** Returns a function that tells how long the nodes have waited for a processor since, for each second that they ran. */
+/** Returns a function for the seconds that the nodes have since waited for a processor, per second that they ran. */
 export const contentionOf = (nodes: ReadonlyArray<SiteNode>): () => number => {
   const times = (): readonly [ran: number, waited: number] =>
     nodes.reduce(([ran, waited], { pid }) => {
@@ -112,7 +112,7 @@ export const contentionOf = (nodes: ReadonlyArray<SiteNode>): () => number => {
   }
 }
 
-/** The sum of a metric over its labels, or over those lines that have this label; 0 if the node gives no answer. */
+/** The sum of a metric over all its lines, or over those with this label; 0 if the node does not answer. */
 export const metricOf = async (node: SiteNode, name: string, label = ""): Promise<number> => {
   const answer = fetch(`${node.url}/internal/metrics`, { signal: AbortSignal.timeout(2_000) })
   const text = await answer.then((response) => response.text()).catch(() => "")

@@ -15,7 +15,7 @@ import { silentConnections } from "./SilentConnections.ts"
 import type { Site, SiteNode, Unfit } from "./Site.ts"
 import { unreadAnswers } from "./UnreadAnswers.ts"
 
-/** SIGTERM, upon which it must end by itself, within 15 s, and with 0. */
+/** Stops a node by SIGTERM. The node must then end by itself within 15 s, with exit code 0. */
 const stop = async ({ problem, say }: Scene, node: SiteNode): Promise<void> => {
   const began = performance.now()
   const code = await node.stop()
@@ -53,7 +53,8 @@ const killNodes: Fault = {
   heal: () => {}
 }
 
-// A statement that stores messages is one transaction (frames of PostgreSQL's protocol: Bind names it after an empty portal).
+// Each statement that stores messages is one transaction. These are parts of a Bind frame of PostgreSQL's protocol: an empty portal's
+// name, and then the statement's name.
 const APPENDS = ["\0append\0", "\0append_continuing\0"]
 const SYNC = Buffer.from([0x53, 0, 0, 0, 4])
 const READY = Buffer.from([0x5a, 0, 0, 0, 5, 0x49])
@@ -61,7 +62,7 @@ const ERROR = 0x45
 
 const endsWith = (bytes: Buffer, end: Buffer): boolean => bytes.subarray(-end.length).equals(end)
 
-/** Where a kill can fall between the node's question and the sender's answer. */
+/** The moments for a kill, between the node's statement and the answer to the sender. */
 const MOMENTS = {
   asked: "PostgreSQL has been asked to commit and has not answered",
   committed: "PostgreSQL has committed and its answer has not reached the node",
@@ -71,10 +72,10 @@ const MOMENTS = {
 type Moment = keyof typeof MOMENTS
 
 const PATIENCE_MS = 10_000
-/** In which the published client has asked again for what it had no answer to. */
+/** Time after which the published client has repeated every request without an answer. */
 const ASKED_AGAIN_MS = 1_500
 
-/** Kills a node when that is so of a statement that stores messages; false if that was never so. */
+/** Kills a node when a statement that stores messages is at this moment. Resolves with false if that did not occur. */
 const killWhen = (node: SiteNode, moment: Moment): Promise<boolean> =>
   new Promise((resolve, reject) => {
     const link = node.toPostgres
@@ -133,7 +134,7 @@ const killAtCommit: Fault = {
     for (const [moment, { found, kills }] of seen) {
       say(`${kills} kills when ${MOMENTS[moment]}: ${found} sends were asked again and had been stored`)
       if (kills === 0) problem(`no kill when ${MOMENTS[moment]}`)
-      // What PostgreSQL has only been asked for it may not have stored.
+      // At the moment `asked`, PostgreSQL may not have stored anything yet.
       if (moment !== "asked" && found === 0) problem(`nothing had been stored when ${MOMENTS[moment]}`)
     }
   },
@@ -148,7 +149,7 @@ const killPostgres: Fault = {
   heal: () => {}
 }
 
-/** Waits until PostgreSQL takes statements; true if it had ended, and was started again. */
+/** Waits until PostgreSQL accepts statements. Resolves with true if it had ended and was started again. */
 const revivePostgres = async (site: Site): Promise<boolean> => {
   let refused = 0
   let revived = false
@@ -160,7 +161,7 @@ const revivePostgres = async (site: Site): Promise<boolean> => {
       await client.query("SELECT 1")
       return true
     } catch (error) {
-      // One that recovers listens all the same, and one that is about to end does for a moment.
+      // A PostgreSQL that recovers accepts connections too, and one that is about to end still does for a moment.
       refused = (error as NodeJS.ErrnoException).code === "ECONNREFUSED" ? refused + 1 : 0
       if (refused > 2) {
         refused = 0
@@ -282,10 +283,10 @@ const redisSlow: Fault = {
   heal: ({ site }) => site.reconnect()
 }
 
-/** In which every node has noticed that Redis is back. */
+/** Time after which every node has noticed that Redis is back. */
 const REDIS_BACK_MS = 2_000
 
-/** Ends Redis and whatever it knows, and starts it again after a while. */
+/** Ends Redis with all its data, runs `during`, and starts Redis again. */
 const withoutRedis = async ({ load: { history }, site }: Scene, during: () => Promise<unknown>): Promise<void> => {
   const span = { from: history.now(), until: NEVER }
   history.withoutRedis.push(span)
@@ -296,14 +297,14 @@ const withoutRedis = async ({ load: { history }, site }: Scene, during: () => Pr
   span.until = history.now()
 }
 
-/** Every agent has the limits that are ours by default, and an address that stands in a header has its own. */
+/** Default limits for every agent. Each address in the proxy's header counts as an address of its own. */
 const LIMITED = { LIMITS_SENDS_PER_SECOND: "60", TRUST_PROXY: "1" } as const
 const FLOOD_AT_ONCE = 400
 const FLOOD_EVERY_MS = 500
-/** Requests of one address: more than its limits of an hour, by node. */
+/** Requests of one address to each node, which are more than its limits of an hour. */
 const ASKED = 20
 
-/** Four hundred sends of one agent over two nodes, twice a second, and registrations and codes of one address beside them. */
+/** Twice a second, sends 400 messages of one agent over two nodes. Also requests registrations and codes from one address. */
 const flood = async (scene: Scene): Promise<void> => {
   const { load, random, say, site } = scene
   const urls = site.nodes.slice(0, 2).map(({ url }) => url)
@@ -352,12 +353,12 @@ const floodAlone: Fault = {
 
 const LOOK_ALONE_MS = 250
 
-/** On how many requests a node has decided by its own count alone, because Redis gave it no answer; 0 if it does not say. */
+/** The number of requests that a node decided by its own count alone, because Redis did not answer; 0 if the node does not report it. */
 const decidedAlone = (node: SiteNode): Promise<number> => metricOf(node, "rate_limits_alone_total")
 
 /**
- * Notes when a node says that its own count decided alone, as it may for a second after three slow answers: then
- * more windows than Redis's count. A node that did so most of the time would be a problem of its own.
+ * Records the times at which a node decided by its own count alone. A node may do so for a second after three slow answers of Redis, and
+ * then more windows than the one in Redis count. A node that does so most of the time is reported as a problem.
  */
 const notingWhoDecidesAlone = async (scene: Scene, during: () => Promise<unknown>): Promise<void> => {
   const { load: { history }, problem, say, site } = scene
@@ -527,9 +528,9 @@ const STALLED_SOCKETS = 10
 const STALLED_BYTES = 12 * 1024 * 1024
 const STALLED_TEXT = 30_000
 const STALLED_AT_ONCE = 16
-/** In which a socket that was cut off hears of it once it reads on. */
+/** Time in which a closed socket notices its end once it reads again. */
 const STALLED_CLOSE_MS = 3_000
-/** What sockets may hold unsent (4 MiB each), and as much again for what the process does besides. */
+/** The memory growth that is allowed: twice the unsent bytes of the sockets (4 MiB each), and 200 MiB for everything else. */
 const STALLED_GROWTH = 2 * STALLED_SOCKETS * 4 * 1024 * 1024 + 200 * 1024 * 1024
 
 const socketOf = async (node: SiteNode, key: string): Promise<WebSocket> => {
@@ -570,7 +571,7 @@ const stalledReader: Fault = {
       problem(`ten sockets that do not read let the node grow by ${((highest - before) / 1048576).toFixed(0)} MiB`)
     }
     for (const socket of sockets) socket.resume()
-    // Those whose share the machine's own buffers took stay open, one that was cut off may see no more than that.
+    // A socket whose share fits into the machine's buffers stays open (0). A closed one may see only that its connection broke (1006).
     const codes = await Promise.all(closes.map((closed) => Promise.race([closed, pause(STALLED_CLOSE_MS, 0, { ref: false })])))
     if (codes.some((code) => ![0, 1013, 1006].includes(code))) problem(`stalled sockets were closed with ${codes.join(", ")}`)
     const seen = new Set<unknown>()
@@ -588,13 +589,13 @@ const stalledReader: Fault = {
 }
 
 const STORM_AGENTS = 300
-/** What each says to its partner while nobody is connected. */
+/** The number of messages that each agent sends to its partner while nobody is connected. */
 const STORM_MESSAGES = 2
-/** From one cut to the next at least. */
+/** The shortest time from one cut to the next. */
 const STORM_PAUSE_MS = 2_000
 const STORM_PATIENCE_MS = 60_000
 const STORM_CUTS = 3
-/** From one cut to the next, while what was shown is not acknowledged yet. */
+/** The time from one cut to the next, while shown messages are not acknowledged yet. */
 const STORM_LAST_MS = 5_000
 
 const reconnects: Fault = {
@@ -605,7 +606,7 @@ const reconnects: Fault = {
     const { problem, say, site } = scene
     const agents = await site.agents(STORM_AGENTS)
     const pool = new HttpPool()
-    /** Until it is stored: these sends are not what is tried. */
+    /** Repeats a send until it is stored, because this fault does not test sends. */
     const send = async (at: number, id: string): Promise<void> => {
       const [from, to] = [agents[at]!, agents[at ^ 1]!]
       const body = JSON.stringify({ to: `@${to.handle}`, client_msg_id: id, content: { text: id } })
@@ -631,7 +632,7 @@ const reconnects: Fault = {
         apiKey: key,
         baseUrl: site.url.replace("http", "ws"),
         client: new AgentChatClient({ apiKey: key, baseUrl: site.url }),
-        // It takes any class of sockets; its types name the browser's.
+        // The client accepts any class of sockets, although its type is that of browsers.
         webSocket: Cuttable as unknown as typeof globalThis.WebSocket
       })
       const seen = new Set<string>()
@@ -659,7 +660,7 @@ const reconnects: Fault = {
       return performance.now() - began
     }
     try {
-      // One side writes, the other answers: then either may write.
+      // One side writes and the other replies, so that both may write from then on.
       for (const side of [0, 1]) await each(agents, async (_, at) => at % 2 === side ? await send(at, `hello ${at}`) : undefined)
       agents.forEach((_, at) => missing[at]!.add(`hello ${at ^ 1}`))
       await each(clients, (client) => client.connect())
@@ -667,7 +668,7 @@ const reconnects: Fault = {
       const took: Array<number> = []
       for (let turn = 0; turn < STORM_CUTS || !isOver(scene); turn++) {
         const ids = Array.from({ length: STORM_MESSAGES }, (_, n) => (at: number) => `storm ${turn} ${n} of ${at}`)
-        // One side of each pair writes: to a client that was away, own messages between others' are a gap in what waits.
+        // Only one side of each pair writes. For a client that was offline, its own messages would be gaps in its backlog.
         const writes = (at: number) => at % 2 === turn % 2
         agents.forEach((_, at) => writes(at) && ids.forEach((id) => missing[at ^ 1]!.add(id(at))))
         const next = pause(STORM_PAUSE_MS)
@@ -681,7 +682,7 @@ const reconnects: Fault = {
       say(`${took.length} times ${STORM_AGENTS} sockets cut: all had all at most ${(Math.max(...took) / 1_000).toFixed(1)} s after the last send`)
       let waiting = 0
       let cutAt = performance.now()
-      // The client asks to acknowledge once; what became of that it learns when it connects again.
+      // The client sends an acknowledgement only once and learns its outcome when it connects again.
       await eventually("nothing to wait", async () => {
         if (performance.now() - cutAt > STORM_LAST_MS) {
           cut()
@@ -741,7 +742,7 @@ const drainNode: Fault = {
   heal: () => {}
 }
 
-/** In which whoever scales a cluster looks at it before the next step. */
+/** The pause between two steps of scaling, as an operator would make it. */
 const SETTLE_MS = 2_000
 
 const oneThreeOne: Fault = {
@@ -765,7 +766,7 @@ const oneThreeOne: Fault = {
   }
 }
 
-/** In the order in which they happen. */
+/** All faults, in the order in which they are caused. */
 export const faults: ReadonlyArray<Fault> = [
   killNode,
   killNodes,

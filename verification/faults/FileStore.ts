@@ -8,7 +8,7 @@ const ROOT = resolve(import.meta.dirname, "../..")
 
 export const BUCKET = "parley"
 
-/** An S3 of one's own (s3rver) with one bucket, in a process that can be killed and started again on its files. */
+/** An S3 server (s3rver) with one bucket, in a process that can be killed and started again with its files. */
 export class FileStore {
   readonly host: string
   readonly port: number

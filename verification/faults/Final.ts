@@ -1,18 +1,18 @@
 import { Bytes, Ints } from "./History.ts"
 
-/** A message of the platform in a group, by which its members are known at each seq. */
+/** A system message in a group. The system messages show who was a member at each seq. */
 export interface SystemMessage {
   readonly conversation: number
   readonly seq: number
   readonly event: string
   readonly sender: number
-  /** Whom it is about; -1: nobody in particular. */
+  /** The agent that it is about; -1 if it is about no single agent. */
   readonly agent: number
 }
 
 export interface Group {
   readonly creator: number
-  /** The counter. */
+  /** The stored counter of members. */
   readonly memberCount: number
   readonly members: ReadonlyArray<number>
   readonly deleted: boolean
@@ -27,7 +27,7 @@ export interface Reading {
   readonly message: Ints
 }
 
-/** All that sync offers an agent, oldest delivery first. */
+/** All messages that sync offers an agent, oldest delivery first. */
 export interface Offer {
   readonly agent: number
   readonly conversation: Ints
@@ -49,12 +49,12 @@ export const READ = 2
 /** One number for an agent's part in a conversation. */
 export const partOf = (agent: number, conversation: number): number => agent * 0x1000000 + conversation
 
-/** What there is once everything is at rest: what is stored, and what is shown of it to those who ask. */
+/** The final state once no operation is under way: the stored rows, and the answers of the service about them. */
 export class Final {
   readonly messages = {
     conversation: new Ints(),
     seq: new Ints(),
-    /** Of the history, or SYSTEM, or FOREIGN. */
+    /** The number of the send in the history, or SYSTEM, or FOREIGN. */
     send: new Ints(),
     sender: new Ints(),
     /** Fingerprints of ids. */
@@ -76,13 +76,13 @@ export class Final {
   readonly lastSeq = new Map<number, number>()
   /** By conversation. */
   readonly groups = new Map<number, Group>()
-  /** By `partOf`: the seqs up to which a participant sees nothing. Others are no participants (any more). */
+  /** By `partOf`, the seq up to which a participant sees nothing. Agents without an entry are not, or no longer, participants. */
   readonly cutoffs = new Map<number, number>()
-  /** By `partOf`: hidden one by one. */
+  /** By `partOf`, the seqs that the agent has hidden one by one. */
   readonly hidden = new Map<number, ReadonlySet<number>>()
-  /** What storage finds wrong with itself, one line each. */
+  /** Inconsistencies between stored rows, one line each. */
   readonly unsound: Array<string> = []
-  /** Of the agents and conversations that were asked for. */
+  /** The histories that were read, of some agents and conversations. */
   readonly readings: Array<Reading> = []
   readonly offers: Array<Offer> = []
   readonly unread: Array<Unread> = []

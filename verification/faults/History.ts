@@ -1,28 +1,27 @@
 /**
- * What a load asked of the service, what it was answered and what it was shown, in a form
- * of which a million sends with their deliveries fit into memory: a send costs 41 bytes, a
- * delivery 29. Agents, conversations, sends and streams are numbers, from 0.
+ * The requests of a load, their answers, and the messages that its streams showed. The form is so compact that a million sends with
+ * their deliveries fit into memory: a send takes 41 bytes, and a delivery 29. Agents, conversations, sends and streams are numbers from 0.
  */
 
-/** Ten microseconds since the history began, never 0: six hours fit into 32 bits. */
+/** A time in units of ten microseconds since the history began, never 0. Six hours fit into 32 bits. */
 export type Tick = number
 
 export const TICKS_PER_MS = 100
-/** An end that never came. */
+/** The end of an operation whose outcome is unknown, or of a state that did not end. */
 export const NEVER = 0x7fffffff
 
-/** What the caller knows of the effect. */
+/** What the caller knows about the effect of an operation. */
 export const Outcome = {
-  /** No answer, or one that leaves it open: wholly done or not at all. */
+  /** There was no answer, or an ambiguous one. The operation was carried out completely or not at all. */
   Unknown: 0,
-  /** Done, for ever. */
+  /** The operation was carried out. */
   Ok: 1,
-  /** Refused by the only attempt, or by each of them: not done. */
+  /** Every attempt was refused, so the operation was not carried out. */
   Refused: 2
 } as const
 export type Outcome = (typeof Outcome)[keyof typeof Outcome]
 
-/** A growing column of 32-bit numbers, which is never copied. */
+/** A growing column of 32-bit numbers. It grows in chunks, without copying. */
 export class Ints {
   length = 0
   private readonly chunks: Array<Int32Array> = []
@@ -34,7 +33,7 @@ export class Ints {
     return at
   }
 
-  /** 0 beyond the end. */
+  /** The number at an index; 0 beyond the end. */
   get(at: number): number {
     return this.chunks[at >> 12]?.[at & 0xfff] ?? 0
   }
@@ -64,16 +63,16 @@ export class Bytes {
   }
 }
 
-/** 32 bits of a text. Only ever compared with what ought to be equal, so that a collision hides a fault once in 2^32. */
+/** A 32-bit hash of a text. It is compared only with hashes that should be equal, so a collision hides one fault in 2^32. */
 export const fingerprint = (text: string): number => {
   let hash = 0x811c9dc5
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193)
   return (hash ^ (hash >>> 15)) | 0
 }
 
-/** No send of this history: a system message. */
+/** Stands for a system message, which is no send of this history. */
 export const SYSTEM = -1
-/** No send of this history, and no system message. */
+/** Stands for a message that is neither a send of this history nor a system message. */
 export const FOREIGN = -2
 
 export interface HistoryAgent {
@@ -82,9 +81,9 @@ export interface HistoryAgent {
 }
 
 export interface Conversation {
-  /** Unknown until the first answer or delivery names it. */
+  /** The conversation's id; undefined until an answer or a delivery contains it. */
   id: string | undefined
-  /** The two of a direct conversation, the lower number first; undefined for a group. */
+  /** The two agents of a direct conversation, the lower number first; undefined for a group. */
   readonly pair: readonly [number, number] | undefined
 }
 
@@ -96,13 +95,13 @@ export class Sends {
   /** When the outcome was known; NEVER for Unknown. */
   readonly ended = new Ints()
   readonly outcome = new Bytes()
-  /** Of an Ok one. */
+  /** The message's seq, if the outcome is Ok. */
   readonly seq = new Ints()
-  /** Of an Ok one: the 12 bytes of the message's id. */
+  /** The 12 bytes of the message's id, if the outcome is Ok. */
   private readonly words = [new Ints(), new Ints(), new Ints()] as const
-  /** Of one that was refused in the end, Refused or not: where the code is in `codes`. */
+  /** The index in `codes` of the last refusal's code, also if the outcome is Unknown. */
   readonly code = new Bytes()
-  /** Which of the sender's keys it was made with, from 0. */
+  /** The number of the sender's key with which it was sent, from 0. */
   readonly generation = new Bytes()
   /** Requests made for it. */
   readonly attempts = new Bytes()
@@ -139,14 +138,14 @@ export class Sends {
     this.doubted(n, code)
   }
 
-  /** Refused by the last attempt, or by the cap of cold outreach before it; another attempt may have been carried out. */
+  /** Notes the code of a refusal by the last attempt, or by the cold cap before it. Another attempt may have been carried out. */
   doubted(n: number, code: string): void {
     let known = this.codes.indexOf(code)
     if (known < 0) known = this.codes.push(code) - 1
     this.code.set(n, known)
   }
 
-  /** Of an Ok one. */
+  /** The message's id, if the outcome is Ok. */
   id(n: number): string {
     const bytes = Buffer.alloc(12)
     for (let w = 0; w < 3; w++) bytes.writeInt32LE(this.words[w]!.get(n), 4 * w)
@@ -159,41 +158,43 @@ export class Sends {
 }
 
 /**
- * Where messages are shown to an agent: a socket from its HELLO to its end, or one page of
- * sync. What a stream shows is in `Sightings`, in the order in which it came.
+ * A source of messages for an agent: a socket from its HELLO to its end, or one page of sync. `Sightings` holds the messages of all
+ * streams, in the order in which they came.
  */
 export interface Stream {
   readonly kind: "socket" | "page"
   readonly agent: number
-  /** A socket: which of the agent's keys it was opened with. */
+  /** For a socket, the number of the agent's key with which it was opened. */
   readonly generation: number
-  /** When its HELLO left, or its request. */
+  /** When its HELLO or its request was sent. */
   readonly opened: Tick
-  /** A socket: when hello.ok came; NEVER if it did not. */
+  /** For a socket, when hello.ok came; NEVER if it did not come. */
   live: Tick
-  /** When it was closed or its answer was complete; NEVER: open to the end. A page without an answer is none. */
+  /** When it was closed or its answer was complete; NEVER if it stayed open. A page without an answer is not recorded. */
   closed: Tick
-  /** A socket: its close code, 0 if it is open, 1006 if it broke. */
+  /** For a socket, its close code: 0 if it is open, 1006 if it broke. */
   code: number
-  /** A page: whether it began at the oldest, and whether it was as long as was asked for. */
+  /** For a page, whether it began at the oldest message. */
   readonly fromStart: boolean
+  /** For a page, whether it was as long as requested. */
   full: boolean
 }
 
-/** Every time a message was shown to an agent by a stream: `message.new` frames, rows of sync. */
+/** Every appearance of a message in a stream: `message.new` frames and rows of sync. */
 export class Sightings {
   readonly stream = new Ints()
   readonly conversation = new Ints()
   readonly seq = new Ints()
-  /** Of the send, or SYSTEM, or FOREIGN. */
+  /** The number of the send, or SYSTEM, or FOREIGN. */
   readonly send = new Ints()
-  /** Fingerprints; of the delivery 0 for an own message's echo. */
+  /** The fingerprint of the message's id. */
   readonly message = new Ints()
+  /** The fingerprint of the delivery's id; 0 for the echo of an own message. */
   readonly delivery = new Ints()
   readonly at = new Ints()
-  /** When an `ack` frame for it was sent; 0: never. */
+  /** When an `ack` frame for it was sent; 0 if none was sent. */
   readonly acked = new Ints()
-  /** When the server had surely taken that frame: it has answered something that was sent later. 0: nobody knows. */
+  /** When the server had surely received that frame, because it answered a later frame; 0 if this is unknown. */
   readonly taken = new Ints()
 
   get length(): number {
@@ -221,7 +222,7 @@ export class Sightings {
   }
 }
 
-/** What was asked besides sends; in `History.operations` in the order in which they were begun. */
+/** An operation other than a send. `History.operations` holds them in the order in which they began. */
 export interface Operation {
   readonly kind:
     /** `agent` blocks `other`. */
@@ -230,7 +231,7 @@ export interface Operation {
     /** `agent` mutes the agent `other`, or else `conversation`. */
     | "mute"
     | "unmute"
-    /** `agent` makes the group `conversation`, and invites. */
+    /** `agent` creates the group `conversation` and invites agents. */
     | "create"
     /** `agent` invites `other`. */
     | "add"
@@ -241,7 +242,7 @@ export interface Operation {
     | "remove"
     /** `agent` marks `seq` of `conversation` as read. */
     | "read"
-    /** `agent` acknowledges everything up to `sighting`, which a page has shown. */
+    /** `agent` acknowledges all messages up to `sighting`, which a page has shown. */
     | "ack"
     /** `agent` hides `seq` of `conversation`. */
     | "hide"
@@ -260,15 +261,15 @@ export interface Operation {
   /** When the outcome was known; NEVER for Unknown. */
   ended: Tick
   outcome: Outcome
-  /** Of a Refused one. */
+  /** The code of the refusal, if the outcome is Refused. */
   code?: string
-  /** ack: how many the answer said. */
+  /** For an `ack`, the count in the answer. */
   acked?: number
   /** Every 2xx answer to its Idempotency-Key, the first one first: fingerprints of status and body. */
   readonly answers: Array<number>
 }
 
-/** A second answer to a send: it was sent again after its first answer. */
+/** A second answer to a send that was sent again after its first answer. */
 export interface Replay {
   readonly send: number
   readonly status: number
@@ -279,36 +280,36 @@ export interface Replay {
   readonly ended: Tick
 }
 
-/** What anybody may ask for, and each address only so often. */
+/** A request without a key, which has a limit for each address. */
 export interface AddressRequest {
   readonly kind: "registration" | "code"
   readonly address: string
   readonly invoked: Tick
   ended: Tick
-  /** Refused: by its limit. Any other answer counts as Ok, but for a 5xx. */
+  /** Refused if its limit refused it. Any other answer except a 5xx counts as Ok. */
   outcome: Outcome
 }
 
-/** A span in which the limits had no Redis that all nodes share, or one that had forgotten everything. */
+/** A span in which the nodes shared no Redis for their limits, or one that had lost its data. */
 export interface WithoutRedis {
   readonly from: Tick
-  /** From when on every node counts in Redis again. */
+  /** The time from which every node counts in Redis again. */
   until: Tick
 }
 
-/** A span in which something was broken on purpose. */
+/** A span in which a fault was caused. */
 export interface Fault {
   readonly name: string
   readonly from: Tick
   /** When the damage was undone. */
   until: Tick
-  /** When everything was well again, as far as one could see. */
+  /** When every node was ready again. */
   healed: Tick
 }
 
 const NOTHING_SHOWN = { kind: "page", generation: 0, live: NEVER, closed: NEVER, code: 0, full: false } as const
 
-/** Records what happens as it happens; everything in it can also be written by hand, for a history that never was. */
+/** Records operations as they happen. Tests can also fill it by hand with a made-up history. */
 export class History {
   readonly agents: Array<HistoryAgent> = []
   readonly conversations: Array<Conversation> = []
@@ -321,11 +322,11 @@ export class History {
   readonly requests: Array<AddressRequest> = []
   readonly faults: Array<Fault> = []
   readonly withoutRedis: Array<WithoutRedis> = []
-  /** What no type of record has room for and must not be: a problem that was seen while recording. */
+  /** Problems that were seen while recording and fit no type of record. */
   readonly oddities: Array<string> = []
-  /** Before the number in each `client_msg_id`. */
+  /** The text before the number in each `client_msg_id`. */
   readonly prefix: string
-  /** As `performance.now()` counts. */
+  /** The beginning of the history, on the clock of `performance.now()`. */
   readonly began = performance.now()
   private readonly byAgentId = new Map<string, number>()
   private readonly byHandle = new Map<string, number>()
@@ -347,7 +348,7 @@ export class History {
     return number
   }
 
-  /** By its id or its handle; -1 if it is none of ours. */
+  /** The number of an agent, by its id or handle; -1 if it is not in this history. */
   agent(idOrHandle: string): number {
     return this.byAgentId.get(idOrHandle) ?? this.byHandle.get(idOrHandle) ?? -1
   }
@@ -358,7 +359,7 @@ export class History {
     return number
   }
 
-  /** The direct conversation of two agents, whether or not they have written. */
+  /** The number of the direct conversation of two agents, whether or not they have written. */
   direct(one: number, other: number): number {
     const pair = one < other ? [one, other] as const : [other, one] as const
     const key = pair[0] * 0x100000 + pair[1]
@@ -369,12 +370,12 @@ export class History {
     return number
   }
 
-  /** By its id; -1 if nobody has named it. */
+  /** The number of a conversation, by its id; -1 if the id is not known. */
   conversation(id: string): number {
     return this.byConversationId.get(id) ?? -1
   }
 
-  /** The id of a conversation, from an answer: there is one for each pair, for ever. */
+  /** Notes the id of a conversation from an answer. A pair must always have the same id. */
   name(conversation: number, id: string): void {
     const known = this.conversations[conversation]!
     if (known.id === id) return
@@ -391,7 +392,7 @@ export class History {
     return this.prefix + send
   }
 
-  /** Which send has this `client_msg_id`. */
+  /** The number of the send with this `client_msg_id`. */
   sendOf(clientMsgId: string): number {
     if (clientMsgId.startsWith("sys_")) return SYSTEM
     if (!clientMsgId.startsWith(this.prefix)) return FOREIGN
@@ -403,7 +404,7 @@ export class History {
     return this.streams.push({ ...NOTHING_SHOWN, fromStart: true, opened: this.now(), ...stream }) - 1
   }
 
-  /** Begins an operation; its outcome is written into it. */
+  /** Begins an operation. Its outcome is written into the returned object. */
   operation(operation: Pick<Operation, "kind" | "agent"> & Partial<Operation>): Operation {
     const begun: Operation = {
       invoked: this.now(),

@@ -2,7 +2,7 @@ import { connect, type Socket } from "node:net"
 
 export interface Reply {
   readonly status: number
-  /** Of its Retry-After; undefined without one. */
+  /** The milliseconds of the Retry-After header; undefined without one. */
   readonly retryAfterMs: number | undefined
   readonly text: string
 }
@@ -74,7 +74,7 @@ class Connection {
   }
 }
 
-/** The whole body; undefined while some of it is missing. */
+/** The whole body; undefined while a part of it is missing. */
 const bodyOf = (all: Buffer, start: number, head: string): string | undefined => {
   const length = /\r\ncontent-length: *(\d+)/i.exec(head)
   if (length !== null) {
@@ -95,14 +95,14 @@ const bodyOf = (all: Buffer, start: number, head: string): string | undefined =>
 }
 
 /**
- * Requests that cost as little as they can, for a load that shares its processors with what
- * it loads: they know only what this service and its balancer answer with.
+ * An HTTP client that uses as little processor time as possible, because the load shares its processors with the service. It supports
+ * only the answers of this service and of its balancer.
  */
 export class HttpPool {
   private readonly idle = new Map<string, Array<Connection>>()
   private readonly all = new Set<Connection>()
 
-  /** Fails as fetch does: when there is no connection, or no whole answer in time. */
+  /** Sends a request. Fails, like fetch, if there is no connection or no complete answer in time. */
   async request(
     base: string,
     method: string,

@@ -1,7 +1,7 @@
 import { type RawData, WebSocket } from "ws"
 import { fingerprint, type History, NEVER } from "./History.ts"
 
-/** What a `message.new` frame and a row of sync say, as far as it is looked at. */
+/** The fields of a `message.new` frame and of a row of sync that are used here. */
 export interface Row {
   readonly id: string
   readonly conversation_id: string
@@ -12,20 +12,20 @@ export interface Row {
   readonly context?: { readonly conversation?: { readonly type?: string } }
 }
 
-/** Which conversation of the history a row is in; names it if it is the first to tell its id. */
+/** The conversation of a row in the history. Notes the conversation's id if it was not known. */
 const conversationOf = (history: History, agent: number, row: Row): number => {
   const known = history.conversation(row.conversation_id)
   if (known >= 0) return known
   if (row.context?.conversation?.type === "group") return history.addGroup(row.conversation_id)
   const sender = history.agent(row.sender)
-  // The first message of a direct conversation that this agent hears of is never its own echo: that has an answer too.
+  // The first row of a direct conversation is never the echo of an own message, because the answer to that send came before it.
   const send = history.sendOf(row.client_msg_id)
   const conversation = send >= 0 ? history.sends.conversation.get(send) : history.direct(agent, sender)
   history.name(conversation, row.conversation_id)
   return conversation
 }
 
-/** Notes that a stream showed a row; the number of the sighting. */
+/** Notes that a stream showed a row. Returns the number of the sighting. */
 export const sight = (history: History, stream: number, row: Row): number => {
   const { agent } = history.streams[stream]!
   return history.sightings.push(
@@ -34,17 +34,17 @@ export const sight = (history: History, stream: number, row: Row): number => {
     row.seq,
     history.sendOf(row.client_msg_id),
     fingerprint(row.id),
-    // 0 stands for none.
+    // 0 stands for no delivery, so a fingerprint of 0 becomes 1.
     row.delivery_id === null ? 0 : fingerprint(row.delivery_id) || 1,
     history.now()
   )
 }
 
-/** How long a socket may be silent: the server pings every 30 s. */
+/** The longest silence on a socket. The server pings every 30 s. */
 const SILENCE_MS = 45_000
-/** How long acknowledgements gather, to leave together. */
+/** The time for which acknowledgements are collected before they are sent together. */
 const GATHER_MS = 10
-/** How often a line asks whether its acknowledgements have arrived: the server answers a ping once it has taken what came before. */
+/** The interval of pings that check whether acknowledgements have arrived. The server answers a ping after all earlier frames. */
 const ASK_MS = 250
 
 export interface LineOptions {
@@ -53,11 +53,11 @@ export interface LineOptions {
   readonly generation: number
   readonly url: string
   readonly key: string
-  /** Whether to acknowledge what was shown. */
+  /** Whether to acknowledge a row. */
   readonly acknowledges: (row: Row) => boolean
   readonly onLive: () => void
   readonly onRow: (row: Row) => void
-  /** Once, however it ends. */
+  /** Called once when the socket has ended, whatever the reason. */
   readonly onEnd: (code: number) => void
 }
 
@@ -67,8 +67,9 @@ export class Line {
   private readonly socket: WebSocket
   private stream = -1
   private due: Array<{ readonly id: string; readonly sighting: number }> = []
-  /** Sightings whose acknowledgements were sent before the ping that has no answer yet, and since then. */
+  /** Sightings whose acknowledgements were sent before the ping that has no answer yet. */
   private asked: Array<number> = []
+  /** Sightings whose acknowledgements were sent after that ping. */
   private sent: Array<number> = []
   private asking = false
   private lastHeard = performance.now()
@@ -92,7 +93,7 @@ export class Line {
     return this.stream >= 0 && this.socket.readyState === WebSocket.OPEN && this.options.history.streams[this.stream]!.live !== NEVER
   }
 
-  /** As a client does that goes away, or without a word. */
+  /** Closes the socket as a client does, or breaks its connection if `abruptly` is true. */
   close(abruptly: boolean): void {
     if (abruptly) this.socket.terminate()
     else this.socket.close()

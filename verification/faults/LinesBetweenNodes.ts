@@ -5,7 +5,7 @@ import type { Site } from "./Site.ts"
 
 /** Faults of the lines between nodes (NodeLine.ts). */
 
-/** Without TLS the links between nodes can read frames. */
+/** Without TLS, the links between nodes can read frames. */
 const PLAIN = { RUNNER_SECRET: "" } as const
 
 export const breakFrames: Fault = {
@@ -16,7 +16,7 @@ export const breakFrames: Fault = {
   },
   during: (scene) =>
     again(scene, 700, () => {
-      // Of the two links between two nodes only one carries their line.
+      // Only one of the two links between two nodes carries their line.
       const links = scene.site.nodes.flatMap((node) => [...node.toPeers.values()]).filter(({ isInUse }) => isInUse)
       links[Math.floor(scene.random() * links.length)]?.cut()
     }),
@@ -48,13 +48,13 @@ export const tornLines: Fault = {
 
 type Reason = "answer" | "silence" | "connection"
 
-/** How often lines have ended for a reason, by the count of all nodes. */
+/** The number of lines that have ended for a reason, summed over all nodes. */
 const broken = async ({ nodes }: Site, reason: Reason): Promise<number> => {
   const counts = await Promise.all(nodes.map((node) => metricOf(node, "remote_call_lines_broken_total", `reason="${reason}"`)))
   return counts.reduce((sum, count) => sum + count, 0)
 }
 
-/** A fault of single frames. `fate` makes, for each direction between two nodes, what decides about its frames. */
+/** A fault of single frames. `fate` creates, for each direction between two nodes, the function that decides about each frame. */
 const ofFrames = (options: {
   readonly name: string
   readonly about: string
@@ -94,7 +94,7 @@ const ofFrames = (options: {
   }
 }
 
-/** Decides for one frame with entries now and then, at random intervals. */
+/** Applies `fate` to one frame with entries at random intervals of about `everyMs`. All other frames pass. */
 const nowAndThen = ({ random }: Scene, everyMs: number, fate: Fate) => {
   const next = () => performance.now() + everyMs * (0.5 + random())
   let due = next()
@@ -131,7 +131,7 @@ const readFrames = async (site: Site): Promise<void> => {
   for (const link of site.detour()) link.decide(() => "pass")
 }
 
-/** Holds frames between one node and the others. Greetings pass, so lines begin again and again. */
+/** Holds the frames between one node and the others. Greetings pass, so the nodes keep reconnecting their lines. */
 const holdFrames = (site: Site, direction: "from" | "to"): void => {
   const node = site.node(1)
   for (const other of site.nodes) {

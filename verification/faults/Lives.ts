@@ -1,4 +1,4 @@
-/** Whether there is still a process of this number. */
+/** Whether a process with this id still exists. */
 export const lives = (pid: number): boolean => {
   try {
     process.kill(pid, 0)

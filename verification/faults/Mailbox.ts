@@ -2,11 +2,11 @@ import { once } from "node:events"
 import { SMTPServer } from "smtp-server"
 import { freePort } from "../../runners/local/FreePort.ts"
 
-/** A mail server of one's own that can be away for a while. */
+/** A mail server that can be unavailable for a while. */
 export class Mailbox {
   readonly host: string
   readonly port: number
-  /** The addresses that mail has come for. */
+  /** The addresses for which mail has arrived. */
   readonly received: Array<string> = []
   private server: SMTPServer | undefined
 

@@ -14,7 +14,7 @@ import {
   TICKS_PER_MS
 } from "./History.ts"
 
-/** Ways to be wrong, one at a time, and the rule that each of them breaks. */
+/** The bugs that a world can have, one at a time, and the rule that each of them breaks. */
 export const BUGS = {
   "an envelope is dropped": "lost",
   "a seq is reused": "duplicated",
@@ -64,7 +64,7 @@ export type Bug = keyof typeof BUGS
 export interface World {
   readonly history: History
   readonly final: Final
-  /** Whether the bug had an occasion in this world at which the checker must notice it. */
+  /** Whether the bug took effect in this world in a way that the checker must notice. */
   readonly bitten: boolean
 }
 
@@ -112,9 +112,9 @@ interface Socket {
 
 const AGENTS = 7
 const END = 40_000
-/** From when on what goes wrong is rarely made good by what follows. */
+/** The time after which later operations rarely hide the effect of a bug. */
 const LATE = 30_000
-/** The longest way of anything, much shorter than the graces below. */
+/** The longest delay of any message in the model, much shorter than the grace times below. */
 const WAY = 200
 
 const NODES = 2
@@ -123,18 +123,18 @@ const WINDOW = LIMITS.windowMs * TICKS_PER_MS
 /** Sends of one agent at once: more than all windows together allow. */
 const FLOOD = 30
 
-/** What `check` has to know of these worlds. */
+/** The options of `check` for these worlds. */
 export const MODEL_OPTIONS = { graceMs: 8, ackMs: 8, limits: LIMITS }
 
 /**
- * A service of a few hundred lines that does what the real one must, with callers that
- * overlap, lose answers and try again: it makes valid histories, and with a bug wrong ones.
+ * A small model of the service that follows its rules, with callers that overlap, lose answers and retry. It generates valid histories,
+ * and invalid ones if it has a bug.
  */
 class Model {
   private readonly random: () => number
   private readonly bug: Bug | undefined
   private struck = false
-  /** Whether it made a difference that is known at the end only. */
+  /** Tells at the end whether the bug made a difference, if this is known only then. */
   private doubt: (() => boolean) | undefined
   private bitten = false
   private now: Tick = 1
@@ -149,7 +149,7 @@ class Model {
   private readonly suspended = new Map<number, Operation>()
   private readonly rotated = new Map<number, Operation>()
   private readonly generation: Array<number> = []
-  /** Of each send, what its first commit gave. */
+  /** The result of the first commit of each send. */
   private readonly committed = new Map<number, Stored & { readonly talk: Talk }>()
   private readonly hidden = new Map<number, Set<number>>()
   private readonly groups: Array<Talk> = []
@@ -213,7 +213,7 @@ class Model {
     this.at(this.now + 1 + this.below(WAY), run)
   }
 
-  /** The bug strikes, at this occasion or at a later one. */
+  /** Whether the bug takes effect at this occasion. If not, it may at a later one. */
   private strikes(bug: Bug, chance = 0.5): boolean {
     return this.bug === bug && !this.struck && this.random() < chance
   }
@@ -265,7 +265,7 @@ class Model {
       const before = talk.stored.at(-1)!
       const { sends } = this.history
       if (before.send >= 0 && before.seq === seq - 1 && sends.ended.get(before.send) < sends.invoked.get(send)) {
-        // As if the two had changed places; what was told of the earlier one stays.
+        // The two messages swap their places. The answer to the earlier one stays as it was.
         this.bite()
         talk.stored[talk.stored.length - 1] = { ...stored, seq: before.seq }
         talk.stored.push({ ...before, seq })
@@ -467,20 +467,20 @@ class Model {
       own.filter((n) => sends.outcome.get(n) === Outcome.Ok && sends.ended.get(n) < began + WINDOW).length > allowed * 1.1)
   }
 
-  /** Whom the bug does not limit. */
+  /** The agent that has no limit because of the bug. */
   private unlimited: { readonly agent: number; readonly until: Tick } | undefined
 
-  /** In how many windows something may be counted at these times. */
+  /** The number of windows in which something may be counted between these times. */
   private windows(from: Tick, until: Tick): number {
     const without = this.history.withoutRedis.find((span) => span.from <= until && span.until >= from)
     if (without === undefined) return 1
     return without.from <= from && without.until >= until ? NODES : NODES + 1
   }
 
-  /** By what is counted and where: when. */
+  /** The times of counted requests, by what is counted and in which window. */
   private readonly logs = new Map<string, Array<Tick>>()
 
-  /** Counts something in the window of Redis, or of one of the nodes if it is away; false if that is full. */
+  /** Counts something in the window of Redis, or of a node if Redis is unavailable. Returns false if the window is full. */
   private take(what: string, limit: number): boolean {
     const away = this.history.withoutRedis.some(({ from, until }) => from <= this.now && this.now <= until)
     const key = `${what} ${away ? this.below(NODES) : "Redis"}`
@@ -491,7 +491,7 @@ class Model {
     return true
   }
 
-  /** How many places other sends of the agent may have had, from a window before a send until then. */
+  /** How many other sends of the agent may have counted, from one window before a send until `until`. */
   private placesAround(n: number, until: Tick): number {
     const { replays, sends } = this.history
     let places = 0
@@ -503,7 +503,7 @@ class Model {
     return places
   }
 
-  /** What anybody may ask for. */
+  /** Makes a request without a key. */
   private ask(kind: AddressRequest["kind"]): void {
     const { requests } = this.history
     const address = `192.0.2.${this.below(2)}`
@@ -543,7 +543,7 @@ class Model {
       }
       this.later(() => {
         if (code !== undefined) {
-          // What an earlier attempt did, or may still do, is not known.
+          // The send counts as refused only if this was the first attempt, because an earlier attempt may still take effect.
           if (left === 3) sends.refused(n, this.now, code)
           return
         }
@@ -622,7 +622,7 @@ class Model {
       const stored = { seq: talk.lastSeq + 1, send: n, sender, id: this.id() }
       if (sends.outcome.get(n) === Outcome.Unknown) {
         this.bite()
-        // Nothing comes after it, from nobody.
+        // The send is answered, but nothing is stored.
         this.committed.set(n, { ...stored, talk })
         sends.ok(n, this.now, stored.id, stored.seq)
         return [undefined, { ...stored, talk }]
@@ -641,7 +641,7 @@ class Model {
     return whole
   }
 
-  /** Whether something that may have ended this began before then. */
+  /** Whether an operation that may have ended this state began before a time. */
   private ends(what: Operation, kind: "unblock" | "restore" | "unmute", before: Tick): boolean {
     return this.history.operations.some((one) =>
       one.kind === kind && one.agent === what.agent && one.other === what.other && one.conversation === what.conversation &&
@@ -653,7 +653,7 @@ class Model {
       kind === "block" && ((agent === one && whom === other) || (agent === other && whom === one)))
   }
 
-  /** Begins an operation whose effect comes later and whose answer later still, if it comes. */
+  /** Begins an operation. Its effect comes later, and its answer, if any, after the effect. */
   private operate(
     about: Pick<Operation, "kind" | "agent"> & Partial<Operation>,
     effect: (operation: Operation) => boolean,
@@ -732,7 +732,7 @@ class Model {
     this.operate(about, (operation) => {
       if (!talk.members.delete(agent)) return false
       talk.cutoffs.delete(agent)
-      // Remembered for the bug of the removed member.
+      // The bug of the removed member needs this entry.
       talk.cutoffs.set(-1 - agent, 0)
       const left = this.inboxes[agent]!.filter(({ conversation, delivered }) => conversation === talk && !delivered)
       if (left.length > 0 && this.now > LATE && this.strikes("what a member left behind is offered to it", 1)) {
@@ -855,7 +855,7 @@ class Model {
     })
   }
 
-  /** What is still to be delivered to an agent. */
+  /** The envelopes that are still to be delivered to an agent. */
   private waiting(agent: number): ReadonlyArray<Envelope> {
     return this.inboxes[agent]!.filter((one) => !one.delivered)
   }

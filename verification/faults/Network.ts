@@ -9,14 +9,14 @@ const must = (...args: ReadonlyArray<string>): void => {
   if (status !== 0) throw new Error(`ip ${args.join(" ")}: ${stderr}`)
 }
 
-/** Addresses from which clients come that are not the suite's own. */
+/** The number of addresses for clients that are not the suite's own. */
 export const STRANGERS = 8
 
-/** Nobody's: what is sent there arrives nowhere. */
+/** A hardware address that no interface has. Packets to it are lost. */
 const NOBODY = "02:00:00:00:00:01"
 const NAME = /^parley-(\d+)-\d+$/
 
-/** What a run that was killed has left behind. */
+/** Removes the namespaces that killed runs have left behind. */
 const sweep = (): void => {
   let names: ReadonlyArray<string> = []
   try {
@@ -33,17 +33,16 @@ const sweep = (): void => {
 }
 
 /**
- * A network on one machine in which each node has an address, an interface and tables
- * of its own (network namespaces on a bridge; Linux, and root). A direction is cut by
- * giving the receiver a hardware address that nobody has: packets leave and do not
- * arrive, nobody is told, and the opposite direction is as it was.
+ * A network on one machine in which each node has its own address, interface and tables (network namespaces on a bridge). Needs Linux and
+ * root. To cut one direction, the sender gets a hardware address for the receiver that no interface has. Its packets are then lost without
+ * an error, and the opposite direction still works.
  */
 export class Network {
   private readonly subnet: string
   private readonly bridge = `pf${process.pid}`
   private readonly nodes: number
 
-  /** One more than asked for is there for whoever comes later, with an address on either side of the others'. */
+  /** There is one more node than asked for, to be added later. It has an address before and one after those of the other nodes. */
   private constructor(nodes: number) {
     this.nodes = nodes + 1
     this.subnet = `10.${100 + (process.pid >> 8) % 100}.${process.pid % 256}`
@@ -55,7 +54,7 @@ export class Network {
     return network !== undefined
   }
 
-  /** Undefined where this is not allowed. */
+  /** Creates a network; undefined if this is not allowed. */
   static open(nodes: number): Network | undefined {
     sweep()
     const network = new Network(nodes)
@@ -98,7 +97,7 @@ export class Network {
     return `${this.subnet}.${20 + node}`
   }
 
-  /** Of the one that comes later: before and after the others', as text and as numbers. */
+  /** The node that is added later: its number, and an address that sorts before and one that sorts after those of the others. */
   get spare(): { readonly number: number; readonly below: string; readonly above: string } {
     return { number: this.nodes - 1, below: `${this.subnet}.15`, above: `${this.subnet}.30` }
   }
@@ -116,12 +115,12 @@ export class Network {
     return `pf${process.pid}-${node}`
   }
 
-  /** What a command is run with so that it runs on this node. */
+  /** The words before a command with which it runs on this node. */
   prefix(node: number): ReadonlyArray<string> {
     return ["ip", "netns", "exec", this.name(node)]
   }
 
-  /** Nothing that one says reaches the other. */
+  /** Cuts the direction from one node to another. */
   silence(from: number, to: number): void {
     for (const host of this.hosts(to)) {
       must("-n", this.name(from), "neigh", "replace", host, "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")

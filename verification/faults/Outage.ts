@@ -1,34 +1,33 @@
 import { type History, NEVER, Outcome, type Tick, TICKS_PER_MS } from "./History.ts"
 
 export interface Outage {
-  /** The longest that a conversation which was written to took nothing, in seconds; Infinity if one never took anything again. */
+  /** The longest time in seconds for which a conversation accepted no sends; Infinity if one never accepted a send again. */
   readonly seconds: number
-  /** Conversations that took nothing for longer than a busy machine explains. */
+  /** Conversations that accepted no sends for longer than a busy machine explains. */
   readonly affected: number
-  /** The conversation that took nothing for the longest, and when that began. */
+  /** The conversation with the longest such time, and the beginning of that time. */
   readonly worst: { readonly conversation: number; readonly from: Tick } | undefined
 }
 
-/** Longer than that is not the machine's doing alone. */
+/** A busy machine alone explains outages up to this. */
 const NOTICEABLE_SECONDS = 1
-/** A conversation that took nothing so long, and nothing after it, is taken for dead; of one send alone nobody knows. */
+/** A conversation counts as dead if its sends failed over this time and none was accepted afterwards. One failed send shows nothing. */
 const DEAD_SECONDS = 5
 
-/** With fewer it is still under way. */
+/** A send without an outcome and with fewer attempts is still under way. */
 const ATTEMPTS = 4
 
 const SECOND = 1_000 * TICKS_PER_MS
 
 /**
- * For how long conversations took no messages: from when a send was asked for (or from
- * `since`, if it was under way) until one that was asked for then or later was accepted, or
- * refused because of a block: whoever has the conversation says that, as it says yes.
- * Of what was asked for before `until`. A conversation that nobody writes to counts for nothing.
+ * Measures for how long conversations accepted no sends: from the request of a send (or from `since`, if the send was under way then)
+ * until a send requested then or later was accepted or refused because of a block. Such a refusal counts, because the conversation's owner
+ * makes it, as it accepts sends. Only sends requested before `until` count. A conversation without sends does not count.
  */
 export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage => {
-  /** Of each conversation, walking back from the end: the earliest answer to what was asked for from here on. */
+  /** For each conversation, while the loop goes back from the end: the earliest answer to a send requested at or after send `n`. */
   const accepted = new Map<number, number>()
-  /** And when the latest was asked for that is still without an answer. */
+  /** For each conversation, when the last send without an answer was requested. */
   const unanswered = new Map<number, number>()
   const longest = new Map<number, { readonly ticks: number; readonly from: Tick }>()
   /** Conversations with an agent that has been deleted: they have ended. */
@@ -41,7 +40,7 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (outcome === Outcome.Refused && sends.refusal(n) === "AGENT_NOT_FOUND") over.add(conversation)
     const answered = outcome === Outcome.Ok || (outcome === Outcome.Refused && sends.refusal(n) === "BLOCKED")
     if (ended <= since || invoked >= until || (outcome === Outcome.Refused && !answered)) continue
-    // Under way, or refused by one of its attempts: by a block, by the cap, or because the other account has ended.
+    // The send is still under way, or one of its attempts was refused: by a block, by the cap, or because the other account has ended.
     if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
     if (answered && ended < next) accepted.set(conversation, next = ended)

@@ -1,12 +1,12 @@
 import { Socket } from "node:net"
 
 /**
- * Runs before a node's own modules, in its process, when the fault suite starts it:
- * leads its connections to other nodes through the suite's proxies. A node is known by
- * the address at which it listens, so nothing outside of it could stand in between.
+ * Runs in a node's process before the node's own modules, when the fault suite starts it. It redirects the node's connections to other
+ * nodes through the suite's proxies. This cannot be done outside of the process, because nodes know each other by the addresses at which
+ * they listen.
  */
 
-/** Where connections to an address go instead, both as `host:port`. */
+/** The addresses to which connections are redirected, by their original addresses, both as `host:port`. */
 export type Detours = Readonly<Record<string, string>>
 
 let detours = JSON.parse(process.env["FAULTS_DETOURS"] ?? "{}") as Detours
@@ -16,7 +16,7 @@ interface Target {
   port?: number | string
 }
 
-/** Connections to other nodes, by where they were to go. */
+/** Connections to other nodes, with their original addresses. */
 const open = new Map<Socket, string>()
 const peers = new Set((process.env["FAULTS_PEERS"] ?? "").split(","))
 
@@ -41,5 +41,5 @@ process.on("message", (given: Detours) => {
   detours = given
   for (const socket of open.keys()) socket.destroy()
 })
-// Without the suite there is nobody to end it.
+// The node ends with the suite that started it.
 process.on("disconnect", () => process.exit(1))

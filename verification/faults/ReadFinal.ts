@@ -11,15 +11,15 @@ const HISTORY_PAGE = 200
 export interface ReadFinalOptions {
   readonly history: History
   readonly database: string
-  /** A node that is well. */
+  /** The URL of a healthy node. */
   readonly url: string
-  /** By agent: the key of those that may still ask; undefined for others. */
+  /** By agent, its key; undefined if the agent may no longer make requests. */
   readonly keys: ReadonlyArray<string | undefined>
   /** Conversations that each agent reads to the end, besides its inbox and its unread counts. */
   readonly readings?: number
 }
 
-/** Everything of the agents of a history: from storage, and a part of it as the service shows it. */
+/** Reads the final state of the agents of a history from storage, and a part of it through the service. */
 export const readFinal = async (options: ReadFinalOptions): Promise<Final> => {
   const final = new Final()
   const client = new Client(options.database)
@@ -43,7 +43,7 @@ export const readFinal = async (options: ReadFinalOptions): Promise<Final> => {
 type Cell = string | number | boolean | null
 
 const readStored = async (client: Client, history: History, final: Final): Promise<void> => {
-  // What pg gives for these statements: bigint is text.
+  // pg returns a bigint as a text.
   const query = async (text: string, values: ReadonlyArray<unknown>): Promise<ReadonlyArray<ReadonlyArray<Cell>>> =>
     (await client.query<Array<Cell>>({ text, values: [...values], rowMode: "array" })).rows
   const agents = history.agents.map(({ id }) => id)

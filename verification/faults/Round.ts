@@ -8,15 +8,15 @@ import { outageOf } from "./Outage.ts"
 import { readFinal } from "./ReadFinal.ts"
 import { COLD_CAP, type Site } from "./Site.ts"
 
-/** Agents of one round; the load wants 24 or more, and more than twice as many as may be written to unanswered. */
+/** Agents of one round. The load needs at least 24, and more than twice the cold cap. */
 export const AGENTS = 48
 
 const WARM_UP_MS = 2_000
-/** Sends that are still accepted once all is healed. */
+/** Milliseconds for which the load goes on once everything is healed. */
 const COOL_DOWN_MS = 3_000
-/** Seconds that nodes may wait for a processor for each second that they run; above, the machine is too busy to judge latencies. */
+/** Seconds that nodes may wait for a processor per second that they run. Above this, the machine is too busy to check latencies. */
 const MAX_CONTENTION = 1.5
-/** A median latency that no busy machine explains. */
+/** A median latency that a busy machine cannot explain. */
 const MAX_LATENCY_MS = 20_000
 /** Lines of each kind of violation that are printed. */
 const SHOWN = 5
@@ -27,11 +27,11 @@ export interface RoundOptions {
   readonly agents: ReadonlyArray<LoadAgent>
   readonly seed: number
   readonly random: () => number
-  /** How long the fault lasts, unless it needs longer. */
+  /** Seconds that the fault lasts, unless it needs longer. */
   readonly seconds: number
-  /** Sends to aim at per second. */
+  /** The target rate in sends per second. */
   readonly rate: number
-  /** Sends to be accepted before it is over. */
+  /** The fault lasts at least until this many sends are accepted. */
   readonly sends: number
   readonly say: (text: string) => void
 }
@@ -40,29 +40,30 @@ export interface RoundOptions {
 export interface RoundResult {
   readonly fault: string
   readonly accepted: number
-  /** While it sent. */
+  /** Seconds for which the load sent. */
   readonly seconds: number
   readonly lost: number
   readonly duplicated: number
   readonly reordered: number
-  /** Of every other rule. */
+  /** Violations of all other rules. */
   readonly other: number
-  /** The longest that a conversation which was written to took nothing. */
+  /** The longest time in seconds for which a conversation accepted no sends. */
   readonly outageSeconds: number
-  /** Conversations that took nothing for longer than a second. */
+  /** Conversations that accepted no sends for longer than a second. */
   readonly affected: number
-  /** Of accepted sends in the seconds before the fault, and while it lasted. */
+  /** Latency of accepted sends in the seconds before the fault. */
   readonly before: Latency
+  /** Latency of accepted sends during the fault. */
   readonly during: Latency
-  /** Sends that the client gave up, after all its retries. */
+  /** Sends that failed after all retries of the client. */
   readonly failed: number
-  /** From the end of the fault until every node was ready. */
+  /** Seconds from the end of the fault until every node was ready. */
   readonly readySeconds: number
-  /** Everything that must not be, in words. */
+  /** All problems, as texts. */
   readonly problems: ReadonlyArray<string>
 }
 
-/** The load, the fault in the middle of it, its end, and the verdict on everything that was asked, answered and shown meanwhile. */
+/** Runs the load, causes and heals the fault in the middle, ends the load, and checks everything that was requested, answered and shown. */
 export const playRound = async (options: RoundOptions): Promise<RoundResult> => {
   const { fault, say, site } = options
   const problems: Array<string> = []
@@ -171,7 +172,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
   }
 }
 
-/** The limits that nodes have by their settings. */
+/** The limits of nodes with these settings. */
 const limitsOf = (env: Readonly<Record<string, string>>, { nodes }: Site): Limits => ({
   sends: Number(env["LIMITS_SENDS_PER_SECOND"] ?? 60),
   registrations: Number(env["LIMITS_REGISTER_PER_HOUR"] ?? 5),
@@ -179,10 +180,10 @@ const limitsOf = (env: Readonly<Record<string, string>>, { nodes }: Site): Limit
   nodes: nodes.length
 })
 
-/** A moment of a history, as logs show it. */
+/** A moment of a history as the time of day, in the form of the nodes' logs. */
 const clock = (began: number, at: Tick): string => new Date(performance.timeOrigin + began + at / TICKS_PER_MS).toISOString().slice(11, 23)
 
-/** Waits until every node is ready; one that never is counts as a problem and is started again, for the sake of what follows. */
+/** Waits until every node is ready. A node that does not become ready is reported as a problem and restarted for the next round. */
 const untilWell = async (site: Site, problem: (what: string) => void): Promise<number> => {
   const began = performance.now()
   for (const node of site.nodes) {

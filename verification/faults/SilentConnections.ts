@@ -1,9 +1,9 @@
 import { Crowd } from "./Crowd.ts"
 import { again, type Fault, metricOf } from "./Fault.ts"
 
-/** To each port of each node. */
+/** The number of connections to each port of each node. */
 const CONNECTIONS = 2_000
-/** With it a node takes some 700 connections of clients and 64 of nodes. */
+/** With this limit of open files, a node accepts some 700 connections of clients and 64 of nodes. */
 const OPEN_FILES = 1_024
 const EVERY_MS = 50
 /** Connections to a port that are opened each time. */

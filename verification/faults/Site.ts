@@ -26,33 +26,33 @@ const LOOK_MS = 200
 const LOOK_PATIENCE_MS = 1_000
 const READY_MS = 60_000
 
-/** Few enough for a load of some dozen agents to reach. */
+/** The cold cap. It is low enough for a load of some dozen agents to reach it. */
 export const COLD_CAP = 20
 
 const SECRET = "known to the nodes of this site"
 
-/** In which way a node that comes to a site cannot speak with the others. */
+/** Why an added node cannot communicate with the others. */
 export type Unfit = "another secret" | "no secret" | "no way out"
 
 const nameOf = ({ host, port }: Address): string => `${host}:${port}`
 
-/** One node, on ports that it keeps over its processes; all that it says to others passes links of its own. */
+/** One node. Its ports stay the same when its process is replaced. All its connections to others pass through its own links. */
 export class SiteNode {
   readonly name: string
   readonly address: Address
-  /** Where the other nodes reach it. */
+  /** The address at which the other nodes reach it. */
   readonly runner: Address
   readonly toPostgres: Link
   readonly toRedis: Link
-  /** To each other node, by name. */
+  /** The link to each other node, by the node's name. */
   readonly toPeers = new Map<string, Link>()
   isReady = false
   private readonly dataDir: string
   private readonly through: ReadonlyArray<string>
   private readonly env: Readonly<Record<string, string>>
-  /** For what is started from now on, besides its own. */
+  /** Additional settings for processes that are started from now on. */
   settings: Readonly<Record<string, string>> = {}
-  /** The limit of open files of what is started from now on; that of this process if undefined. */
+  /** The limit of open files for processes that are started from now on; if undefined, the limit of this process. */
   openFiles: number | undefined
   private detours: Detours = {}
   private process: ServerProcess | undefined
@@ -86,12 +86,12 @@ export class SiteNode {
     return this.process !== undefined
   }
 
-  /** Everything its processes wrote. */
+  /** The whole output of its processes. */
   output(): string {
     return this.written()
   }
 
-  /** Starts a process for it, which is ready a while later; `env` is this one's own. */
+  /** Starts a process for the node, which becomes ready later. `env` applies to this process only. */
   async start(env: Readonly<Record<string, string>> = {}): Promise<void> {
     if (this.process !== undefined) throw new Error(`${this.name} runs already`)
     const started = await spawnServer({
@@ -112,10 +112,10 @@ export class SiteNode {
     })
   }
 
-  /** Ends nobody asked for. */
+  /** Descriptions of unexpected ends of its processes. */
   readonly endedByItself: Array<string> = []
 
-  /** SIGTERM; resolves with its exit code, null if it had to be killed. */
+  /** Sends SIGTERM. Resolves with the exit code, or with null if the process had to be killed. */
   async stop(): Promise<number | null> {
     const stopping = this.process
     this.process = undefined
@@ -128,7 +128,7 @@ export class SiteNode {
     await killed?.kill()
   }
 
-  /** It lives, but does nothing. */
+  /** Stops its process by SIGSTOP, without ending it. */
   pause(): void {
     this.process?.child.kill("SIGSTOP")
   }
@@ -137,12 +137,12 @@ export class SiteNode {
     this.process?.child.kill("SIGCONT")
   }
 
-  /** Its process's clock, and nothing else's, jumps by CLOCK_JUMP_SECONDS: an hour back unless it was started otherwise. */
+  /** Makes only its process's clock jump by CLOCK_JUMP_SECONDS, which is an hour back unless the process was started otherwise. */
   jumpClock(): void {
     this.process?.child.kill("SIGUSR2")
   }
 
-  /** Its connections to other nodes end, and from now on pass their links, or no longer do. */
+  /** Ends its connections to other nodes. New ones pass through the links, or no longer do, depending on `through`. */
   detour(through: boolean, peers: ReadonlyArray<SiteNode>): void {
     const pairs = peers.flatMap((peer) => {
       const link = this.toPeers.get(peer.name)
@@ -156,7 +156,7 @@ export class SiteNode {
     return this.process?.pid
   }
 
-  /** Asks it whether it is ready, and notes the answer. */
+  /** Requests whether the node is ready, and notes the answer. */
   async look(): Promise<boolean> {
     const why = this.process === undefined ? "is not running" : await fetch(`${this.url}/v1/ready`, {
       signal: AbortSignal.timeout(LOOK_PATIENCE_MS)
@@ -169,7 +169,7 @@ export class SiteNode {
     return this.isReady
   }
 
-  /** Why it was not ready, and how often it was asked then. */
+  /** The reasons why it was not ready, and how often each was the answer. */
   readonly unready = new Map<string, number>()
 }
 
@@ -183,9 +183,8 @@ type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "net
 }
 
 /**
- * PostgreSQL, Redis, S3, a mail server and nodes on one machine, each a process of its
- * own. Where the machine allows it every node has a network of its own, else the words
- * between nodes always pass links that can swallow them.
+ * PostgreSQL, Redis, S3, a mail server and nodes on one machine, each in a process of its own. If the machine allows it, every node has a
+ * network of its own. Otherwise the connections between nodes always pass through links that can drop their bytes.
  */
 export class Site {
   readonly nodes: ReadonlyArray<SiteNode>
@@ -193,10 +192,10 @@ export class Site {
   readonly redis: RedisServer
   readonly files: FileStore
   readonly mail: Mailbox
-  /** What stands before the nodes, for clients that know one address. */
+  /** The URL of the balancer before the nodes, for clients that use a single address. */
   readonly url: string
   readonly network: Network | undefined
-  /** PostgreSQL's own. */
+  /** The separate disk of PostgreSQL, if it has one. */
   readonly disk: Disk | undefined
   private readonly balancer: Balancer
   private readonly folder: string
@@ -226,9 +225,9 @@ export class Site {
   /** Starts everything, and waits until every node is ready. */
   static async start(options: {
     readonly nodes: number
-    /** Links between nodes although namespaces could be had. */
+    /** Whether to use links between nodes even if namespaces are possible. */
     readonly withoutNamespaces?: boolean
-    /** Where PostgreSQL keeps everything; closed with the site. */
+    /** The disk for all data of PostgreSQL. It is closed with the site. */
     readonly disk?: Disk
     readonly env?: Readonly<Record<string, string>>
   }): Promise<Site> {
@@ -271,7 +270,7 @@ export class Site {
       S3_SECRET_ACCESS_KEY: "S3RVER",
       S3_FORCE_PATH_STYLE: "on",
       SMTP_URL: mail.url,
-      // The suite's own connections, all from one address, are those of a balancer.
+      // The suite's own connections all come from one address, so the nodes treat this address as a balancer.
       TRUST_PROXY_ADDRESSES: outside,
       RUNNER_HOST: runner.host,
       RUNNER_PORT: String(runner.port),
@@ -304,8 +303,8 @@ export class Site {
   }
 
   /**
-   * One more node, which cannot speak with the others, at an address that sorts before or after theirs. It is not among
-   * `nodes`, starts when it is told to, and speaks with nobody for ever. Needs the site's own network.
+   * Creates one more node, which cannot communicate with the others, at an address that sorts before or after theirs. The node is not in
+   * `nodes` and is not started by this method. Needs the site's own network.
    */
   async neighbour(unfit: Unfit, order: "below" | "above"): Promise<SiteNode> {
     if (this.network === undefined) throw new Error("a neighbour needs a network namespace")
@@ -337,7 +336,7 @@ export class Site {
     await this.untilReady()
   }
 
-  /** Whether the table of nodes holds an address as one that takes part. */
+  /** Whether the table of nodes lists the node as a member. */
   async lists({ runner }: SiteNode): Promise<boolean> {
     const client = new Client(this.database)
     await client.connect()
@@ -347,19 +346,19 @@ export class Site {
     return rowCount !== 0
   }
 
-  /** Nothing that one says reaches the other. */
+  /** Cuts the direction from one node to another. */
   silence(from: SiteNode, to: SiteNode): void {
     if (this.network !== undefined) return this.network.silence(this.nodes.indexOf(from), this.nodes.indexOf(to))
     for (const [link, direction] of this.ways(from, to)) link.hold(direction)
   }
 
-  /** The links that carry what one node says to another, whichever of them has connected, and the direction in each. */
+  /** The links that carry bytes from one node to another, whichever of them has connected, and the direction in each link. */
   ways(from: SiteNode, to: SiteNode): ReadonlyArray<readonly [Link, Direction]> {
     return ([[from.toPeers.get(to.name), "there"], [to.toPeers.get(from.name), "back"]] as const)
       .flatMap(([link, direction]) => link === undefined ? [] : [[link, direction] as const])
   }
 
-  /** A node that reaches nothing and nobody; without namespaces only those who send requests still reach it. */
+  /** Cuts a node off from everything. Without namespaces, clients still reach it. */
   unplug(node: SiteNode): void {
     if (this.network !== undefined) return this.network.unplug(this.nodes.indexOf(node))
     for (const other of this.nodes) {
@@ -371,13 +370,13 @@ export class Site {
     node.toRedis.hold("there", "back")
   }
 
-  /** What nodes say to each other passes links from now on. */
+  /** Leads the connections between nodes through links from now on. */
   detour(): ReadonlyArray<Link> {
     if (this.network !== undefined) for (const node of this.nodes) node.detour(true, this.nodes)
     return this.nodes.flatMap((node) => [...node.toPeers.values()])
   }
 
-  /** Everybody reaches everybody again. */
+  /** Restores all connections. */
   reconnect(): void {
     this.network?.heal()
     for (const link of this.links) link.release()
@@ -390,13 +389,13 @@ export class Site {
     return node
   }
 
-  /** Those that a load balancer would send requests to now: the ones that are ready, or all if none is. */
+  /** The nodes to which a load balancer would send requests now: the ready ones, or all if none is ready. */
   get targets(): ReadonlyArray<SiteNode> {
     const ready = this.nodes.filter(({ isReady }) => isReady)
     return ready.length > 0 ? ready : this.nodes
   }
 
-  /** Waits until every node is ready; resolves with the seconds that took. */
+  /** Waits until every node is ready. Resolves with the seconds that this took. */
   async untilReady(nodes: ReadonlyArray<SiteNode> = this.nodes): Promise<number> {
     const began = performance.now()
     for (const node of nodes) {
@@ -408,9 +407,9 @@ export class Site {
     return (performance.now() - began) / 1_000
   }
 
-  /** Agents that nobody has used. */
+  /** Registers new agents. */
   async agents(count: number): Promise<ReadonlyArray<LoadAgent>> {
-    // As many as one command makes.
+    // One command registers up to 1,000 agents.
     if (count > 1_000) return [...await this.agents(1_000), ...await this.agents(count - 1_000)]
     const handles = Array.from({ length: count }, () => `agent-${(this.serial++).toString(36)}`)
     const { code, stderr, stdout } = await admin(
@@ -426,7 +425,7 @@ export class Site {
       .map(({ api_key, handle, id }) => ({ id, handle, key: api_key }))
   }
 
-  /** Where the suite itself listens, as nodes see it. */
+  /** The address at which the suite itself listens, as nodes see it. */
   get outside(): string {
     return this.network?.outside ?? LOCALHOST
   }
@@ -436,7 +435,7 @@ export class Site {
     return this.network?.strangers ?? Array.from({ length: STRANGERS }, (_, i) => `127.0.0.${2 + i}`)
   }
 
-  /** Past every link. */
+  /** The URL of the database, which does not pass through a link. */
   get database(): string {
     return this.postgres.url(DATABASE)
   }
@@ -447,12 +446,12 @@ export class Site {
     await client.query(text, [...values]).finally(() => client.end())
   }
 
-  /** Everything the nodes have logged. */
+  /** The whole output of all nodes. */
   logs(): string {
     return this.nodes.map((node) => node.output()).join("\n")
   }
 
-  /** Puts everything the nodes have logged where it stays. */
+  /** Writes the whole output of all nodes to a folder. */
   async keepLogs(folder: string): Promise<void> {
     await mkdir(folder, { recursive: true })
     await Promise.all(this.nodes.map(({ name }) => copyFile(join(this.folder, `${name}.log`), join(folder, `${name}.log`))))

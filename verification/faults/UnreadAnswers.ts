@@ -8,13 +8,13 @@ const CONNECTIONS = 2_000
 const PAIRS = 4
 const MESSAGES = 200
 const TEXT = "unread ".repeat(4_000)
-/** V8's heap, in MB. What peers make a node hold is outside of it, except what answers are made of. */
+/** The limit of V8's heap, in MB. Bytes that peers make a node hold are outside of the heap, except for the objects behind answers. */
 const HEAP_MB = 512
 /** The bound of docs/operations.md for the default settings. */
 const MEMORY_BOUND = 900_000_000
-/** A node that has held less than this has not been tried. */
+/** A node that never held this many bytes was not tested. */
 const LEAST_HELD = 16 * 1024 * 1024
-/** Longer than the server lets a request wait for its slot. */
+/** Milliseconds for which a connection stays, which is longer than a request waits for its slot. */
 const STAYS_MS = 15_000
 const EVERY_MS = 50
 /** Connections to a node that are opened each time. */

@@ -104,7 +104,7 @@ describe.skipIf(missingForNodes !== "")(`npm run cluster${missingForNodes}`, () 
     assert.match(again.output, /^parley: .* is in use by another cluster \(process \d+\)/m)
     const beside = new Run(join(dataDir, "other"), new URL(run.url).port)
     assert.strictEqual((await beside.ended)[0], 1)
-    assert.match(beside.output, /^parley: Port \d+ of 127.0.0.1 cannot be had .* set PORT/m)
+    assert.match(beside.output, /^parley: Port \d+ of 127.0.0.1 cannot be used .* set PORT/m)
 
     const outbox = new Outbox(join(dataDir, "cluster/outbox"))
     const call = async (path: string, body: object, key?: string) => {

@@ -8,7 +8,7 @@ import { connected, layerLines, wires } from "../../test/support/Lines.ts"
 
 const SECONDS = 5
 
-/** A node without clients, database and Redis: its lines, and who has which sockets. */
+/** A node without clients, database and Redis: only its lines, and its knowledge of which agents have sockets on which nodes. */
 const node = Effect.fnUntraced(function*(made: Effect.Success<typeof wires>, name: string) {
   const context = yield* Layer.build(
     Layer.fresh(PushRouter.layer).pipe(
@@ -25,8 +25,8 @@ const node = Effect.fnUntraced(function*(made: Effect.Success<typeof wires>, nam
 })
 
 /**
- * So many sockets connect on all nodes together, each second. Each is announced to all other nodes, waits until all of them have
- * heard of it, and leaves. All nodes are in this process, over real connections, so its processor time is that of all of them.
+ * Connects this many sockets per second on all nodes together. Each socket is announced to all other nodes and closed once all of them
+ * have received the announcement. All nodes are in this process and use real connections, so its processor time is that of all nodes.
  */
 const connects = (nodes: number, perSecond: number) =>
   Effect.gen(function*() {
@@ -59,7 +59,7 @@ const connects = (nodes: number, perSecond: number) =>
       `a socket waited ${waits[Math.floor(waits.length / 2)]?.toFixed(1)} ms (median), ${waits[Math.floor(waits.length * 0.99)]?.toFixed(1)} ms (p99)`
   }).pipe(Effect.scoped, Effect.provideService(Clock.Clock, Clock.Clock.defaultValue()))
 
-/** What announcements of sockets cost, by the number of nodes and of connects. */
+/** Measures the cost of announcing sockets, by the number of nodes and of connects. */
 export const manyNodes = async (): Promise<ReadonlyArray<string>> => {
   const lines: Array<string> = []
   for (const [nodes, perSecond] of [[2, 500], [20, 100], [20, 500], [20, 2_000]] as const) {

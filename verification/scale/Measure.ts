@@ -22,7 +22,7 @@ interface Used {
   readonly redis: number
 }
 
-/** Microseconds of processor time that a node, its database and its Redis use meanwhile. */
+/** Microseconds of processor time that a node, its database and its Redis use during `work`. */
 const using = async ({ pids }: Rig, work: () => Promise<unknown>): Promise<Used> => {
   const now = (): Used => ({
     server: pids.servers.reduce((sum, pid) => sum + cpuOf(pid), 0),
@@ -38,7 +38,7 @@ const using = async ({ pids }: Rig, work: () => Promise<unknown>): Promise<Used>
 const each = (used: Used, times: number, less: Used = { server: 0, database: 0, redis: 0 }): string =>
   (["server", "database", "redis"] as const).map((part) => `${part} ${((used[part] - less[part]) / times).toFixed(1)}`).join(", ")
 
-/** One node with idle sockets that are pinged every `pingSeconds`. */
+/** Measures one node with idle sockets that are pinged every `pingSeconds`. */
 const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
   const rig = await startRig(
     { database: "postgres", nodes: 1, balancer: undefined, stored: 0, checkout: here },
@@ -51,7 +51,7 @@ const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
   const keys = (await registerAgents(node.url, rig.outbox, handles)).map(({ key }) => key)
   const load = new LoadProcess()
   const plan = { host: node.host, port: node.port, keys, atATime: AT_A_TIME }
-  // Once before, so that the code is compiled.
+  // The sockets connect once before the measurement, so that the code is compiled.
   await load.ask("idle", plan)
   await load.ask("closeIdle", undefined)
   await pause(3_000)
@@ -78,7 +78,7 @@ const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
   ]
 }
 
-/** An announcement of one socket among as many as gather on the way, and what a node keeps of it. */
+/** Measures the announcement of a socket, in entries of 200 sockets, and the memory that a node keeps for it. */
 export const announcements = (): ReadonlyArray<string> => {
   const count = 200
   const rounds = 1_000
@@ -117,7 +117,7 @@ export const announcements = (): ReadonlyArray<string> => {
   ]
 }
 
-/** What sockets cost a node, its database, its Redis and the other nodes. */
+/** Measures the cost of sockets for a node, its database, its Redis and the other nodes. */
 export const measure = async (): Promise<string> => {
   const told = announcements()
   const seldom = await sockets(3_600)

@@ -1,35 +1,35 @@
 import type { Prices } from "./Prices.ts"
 
-/** How agents behave. These are assumptions: put your own in. */
+/** How agents behave. These are assumptions, which you can replace by your own. */
 export interface Habits {
   /** The share of agents that have a socket open. */
   readonly connected: number
   readonly messagesPerDay: number
-  /** The busiest minute over the mean. */
+  /** The rate of the busiest minute, divided by the mean rate. */
   readonly peak: number
-  /** How often a socket is opened again. */
+  /** How often an agent opens its socket in a day. */
   readonly connectsPerDay: number
-  /** The share of messages for which nothing is remembered: neither side wrote within the second, nor the pair within five minutes. */
+  /** The share of messages for which nothing is cached: neither agent wrote within the last second, nor the pair within five minutes. */
   readonly strangers: number
   readonly retentionDays: number
 }
 
-/** What one of each may have. These are choices, too. */
+/** The limits of one node, one PostgreSQL and one Redis. These are choices, too. */
 export interface Limits {
-  /** Of a node's one processor, at the peak. */
+  /** The share of a node's one processor that may be in use at the peak. */
   readonly nodeShare: number
-  /** Bytes of a node for its sockets. */
+  /** Bytes of memory of a node for its sockets. */
   readonly nodeSockets: number
-  /** Bytes of a node for the ids of agents that have sockets elsewhere. */
+  /** Bytes of memory of a node for the ids of agents that have sockets on other nodes. */
   readonly nodeKnown: number
   /** Processors of PostgreSQL in use at the peak. */
   readonly databaseCores: number
   readonly databaseBytes: number
   readonly databaseConnections: number
   readonly connectionsPerNode: number
-  /** Of Redis's one processor, at the peak. */
+  /** The share of Redis's one processor that may be in use at the peak. */
   readonly redisShare: number
-  /** Three shards a node at least, for an even share of 300. */
+  /** The most nodes, so that each has at least three of the 300 shards and the shares are even. */
   readonly nodes: number
   /** Bytes a second that all nodes read of each other's reports. */
   readonly reports: number
@@ -60,17 +60,17 @@ export const LIMITS: Limits = {
 const DAY = 86_400
 /** Seconds between the comparisons of a socket's cursor with its inbox. */
 const COMPARED_EVERY = 5
-/** SOCKETS_PING_SECONDS, unless set. */
+/** The default of SOCKETS_PING_SECONDS. */
 export const PINGED_EVERY = 30
 /** How often a node reads the reports of all nodes: for the list of members, for its shards, and for its lines. */
 const REPORTS_READ_PER_SECOND = 6
 /** A report has some fixed fields and settings, and the address of each node that answers. */
 const reportBytes = (nodes: number): number => 1_500 + nodes * 22
 
-/** Pushes that leave the node that stored a message: the recipient's hint and the sender's echo, whose sockets may be on any node. */
+/** Pushes of a message to other nodes: the recipient's hint and the sender's echo. Their sockets may be on any node. */
 export const crossings = (nodes: number): number => 2 * (nodes - 1) / nodes
 
-/** What so many agents ask of a cluster of so many nodes, at the peak. */
+/** The load of a number of agents on a cluster of a number of nodes, at the peak. */
 export interface Demand {
   readonly sends: number
   readonly sockets: number
@@ -97,7 +97,7 @@ export const demand = (agents: number, nodes: number, habits: Habits, prices: Pr
   const micros = (rate: number, price: number): number => rate * price / 1e6
   const shared = micros(sends, prices.message.server + habits.strangers * prices.stranger.server + (nodes > 1 ? prices.several : 0) + crossings(nodes) * prices.push) +
     micros(connects, prices.connect.server) + micros(pings, prices.ping.server) + micros(compared, prices.compare.server)
-  // Each node tells all others of its part of the sockets, twice (they come and go), and hears of all that are elsewhere.
+  // Each node announces its part of the sockets to all others, when they open and when they close, and receives all other announcements.
   const told = 2 * (nodes - 1) / nodes * micros(connects, prices.told.teller + prices.told.listener)
   return {
     sends,
@@ -115,7 +115,7 @@ export const demand = (agents: number, nodes: number, habits: Habits, prices: Pr
   }
 }
 
-/** Each thing there is only one of, or that all nodes have in full, as a share of what it may have: above 1 it has broken. */
+/** The load on each bound, as a share of its limit. Above 1, the cluster no longer holds. */
 export const shares = (asked: Demand, nodes: number, limits: Limits): Readonly<Record<Bound, number>> => ({
   "a node's processor": asked.node / limits.nodeShare,
   "who is connected where, in every node's memory": asked.knownToNode / limits.nodeKnown,
@@ -142,7 +142,7 @@ export type Bound = (typeof BOUNDS)[number]
 /** Nodes beyond which adding one more does not help. */
 const MOST_NODES = 10_000
 
-/** The fewest nodes whose processors and sockets fit; what all nodes must hear of does not get less with their number. */
+/** The fewest nodes whose processors and sockets fit. Work that every node must do in full does not shrink with the number of nodes. */
 export const nodesFor = (agents: number, habits: Habits, prices: Prices, limits: Limits, pingSeconds = PINGED_EVERY): number => {
   const fits = (nodes: number): boolean => {
     const asked = demand(agents, nodes, habits, prices, pingSeconds)
@@ -158,17 +158,18 @@ export interface Cluster {
   readonly nodes: number
   readonly asked: Demand
   readonly shares: Readonly<Record<Bound, number>>
-  /** What has the least room, and whether it has broken. */
+  /** The bound with the least room. */
   readonly tightest: Bound
+  /** Whether all bounds hold. */
   readonly holds: boolean
 }
 
-/** One cluster for so many agents, with as many nodes as they need. */
+/** One cluster for this many agents, with as many nodes as they need. */
 export const clusterFor = (agents: number, habits: Habits, prices: Prices, limits: Limits, pingSeconds = PINGED_EVERY): Cluster => {
   const nodes = nodesFor(agents, habits, prices, limits, pingSeconds)
   const asked = demand(agents, nodes, habits, prices, pingSeconds)
   const found = shares(asked, nodes, limits)
-  // Nodes are added until theirs fits, so it says nothing unless it cannot.
+  // Nodes are added until a node's processor fits, so this bound is reported only if it cannot fit.
   const tightest = BOUNDS.filter((bound) => bound !== "a node's processor" || found[bound] > 1)
     .reduce((one, other) => (found[other] > found[one] ? other : one), "nodes (300 shards)")
   return { agents, nodes, asked, shares: found, tightest, holds: BOUNDS.every((bound) => found[bound] <= 1) }

@@ -1,30 +1,30 @@
 /**
- * What things cost, in microseconds of one processor unless a name says otherwise. docs/scale.md has the table with where
- * each comes from, and which of them are estimates: `npm run scale -- --measure` measures those of sockets.
+ * The costs of operations, in microseconds of one processor unless a name says otherwise. The table in docs/scale.md has the source of
+ * each cost and says which are estimates. `npm run scale -- --measure` measures those of sockets.
  */
 export interface Prices {
   /** A message on a node with Redis, between agents whose rows the node has read within the second. */
   readonly message: { readonly server: number; readonly database: number; readonly redis: number }
-  /** What is added where the sender's and the recipient's rows and the conversation must be read first. */
+  /** The additional cost if the rows of the sender, the recipient and the conversation must be read first. */
   readonly stranger: { readonly server: number; readonly database: number }
   /** A push to a socket on another node, both nodes together. */
   readonly push: number
-  /** What a message costs more on a node of several, apart from its pushes. */
+  /** The additional cost of a message in a cluster of several nodes, without its pushes. */
   readonly several: number
-  /** A socket that comes with its key, until it has its backlog. */
+  /** A socket that opens, from its key to the end of its backlog. */
   readonly connect: { readonly server: number; readonly database: number; readonly redis: number }
-  /** Telling one other node of one socket: what the teller and what the told node pays. */
+  /** Announcing one socket to one other node: the costs of the announcing and of the receiving node. */
   readonly told: { readonly teller: number; readonly listener: number }
-  /** A ping with its pong, which is a sign of life. */
+  /** A ping with its pong, which also updates the agent's presence. */
   readonly ping: { readonly server: number; readonly redis: number }
   /** Comparing one socket's cursor with its inbox, every five seconds. */
   readonly compare: { readonly server: number; readonly database: number }
   readonly bytes: {
-    /** Of a node, for a socket with an agent of its own. */
+    /** Memory of a node for a socket with an agent of its own. */
     readonly socket: number
-    /** Of every other node, for the same. */
+    /** Memory of every other node for the same socket. */
     readonly known: number
-    /** On disk, for a stored message of 160 characters. */
+    /** Disk space for a stored message of 160 characters. */
     readonly message: number
   }
 }

@@ -24,7 +24,7 @@ export const VARIANTS: ReadonlyArray<Variant> = [
   { name: "500 messages a day", habits: { ...HABITS, messagesPerDay: 500 } }
 ]
 
-/** The parts of docs/scale.md that are calculated, by the name of their marks. */
+/** The calculated parts of docs/scale.md, by the names of their marks. */
 export const calculated = (): Readonly<Record<string, string>> => ({
   populations: populations(HABITS, PRICES, LIMITS),
   knees: kneesTable(VARIANTS, PRICES, LIMITS)
@@ -32,7 +32,7 @@ export const calculated = (): Readonly<Record<string, string>> => ({
 
 const mark = (name: string): RegExp => new RegExp(`(<!-- ${name} -->\\n)[\\s\\S]*?(\\n<!-- /${name} -->)`)
 
-/** The document with its calculated parts as they are now. */
+/** The document with its calculated parts replaced by current ones. */
 export const renewed = (document: string): string =>
   Object.entries(calculated()).reduce((text, [name, part]) => {
     if (!mark(name).test(text)) throw new Error(`docs/scale.md has no marks for ${name}`)

@@ -6,7 +6,7 @@ const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
   return [head, head.map(() => "---"), ...rest].map((row) => `| ${row.join(" | ")} |`).join("\n")
 }
 
-/** Two digits, with thousands apart. */
+/** Formats a number with two significant digits and separated thousands. */
 export const round = (value: number): string => {
   if (!Number.isFinite(value)) return "never"
   if (value === 0) return "0"
@@ -35,7 +35,7 @@ const rowOf = ({ agents, asked, nodes }: Cluster, cells: number): ReadonlyArray<
 
 const HEAD = ["agents", "sends/s", "sockets", "nodes", "busy", "PostgreSQL, processors", "Redis", "disk, 90 days", "cells"]
 
-/** One cluster for each population; from where it breaks, as many cells as it takes, each with its share. */
+/** A table with one cluster for each population. A population that is too large for one cluster gets several cells of equal size. */
 export const populations = (habits: Habits, prices: Prices, limits: Limits): string =>
   table([HEAD, ...POPULATIONS.map((agents) => {
     const cells = cellsFor(agents, habits, prices, limits)
@@ -57,7 +57,7 @@ export interface Variant {
   readonly pingSeconds?: number
 }
 
-/** At how many agents each thing breaks, the first one first. */
+/** A table of the number of agents at which each bound is reached, the lowest number first. */
 export const kneesTable = (variants: ReadonlyArray<Variant>, prices: Prices, limits: Limits): string => {
   const found = variants.map(({ habits, pingSeconds }) => knees(habits, prices, limits, pingSeconds))
   const [first = new Map<Bound, number>()] = found
@@ -70,7 +70,7 @@ export const kneesTable = (variants: ReadonlyArray<Variant>, prices: Prices, lim
 const COLOURS = ["#4878a8", "#e0a040", "#b05050", "#60a070", "#8060a0", "#806040", "#a06080"]
 const [LEFT, TOP, WIDTH, HEIGHT] = [60, 30, 560, 360]
 
-/** Each bound's share over the number of agents, both logarithmic; what is above the line has broken. */
+/** A plot of each bound's share over the number of agents, both logarithmic. Above the line, the bound no longer holds. */
 export const svg = (habits: Habits, prices: Prices, limits: Limits): string => {
   const [from, to, low, high] = [3, 8, -4, 1.5]
   const x = (agents: number): number => LEFT + WIDTH * (Math.log10(agents) - from) / (to - from)

@@ -3,8 +3,8 @@ import type { TaskState } from "../../src/a2a/Task.ts"
 import { inWordsBy } from "./Words.ts"
 
 /**
- * What can happen to the core. Every number but a time is a choice among what there is
- * when it happens (modulo), so that a list stays meaningful when parts of it are taken out.
+ * The commands of a simulation of the messaging core. Every number except a time is a choice, modulo the number of things that exist when
+ * the command runs. So a list stays meaningful when commands are removed from it.
  */
 export type Command =
   | { readonly _tag: "Send"; readonly from: number; readonly to: number; readonly key: number }
@@ -12,12 +12,12 @@ export type Command =
   | {
     readonly _tag: "Burst"
     readonly sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: number }>
-    /** Whose socket opens while they are under way. */
+    /** The agent whose socket opens while the sends are under way. */
     readonly attach: number | null
-    /** Whose wait begins together with them. */
+    /** The agent whose wait begins together with the sends. */
     readonly waits?: number | null
   }
-  /** A wait for messages, which acknowledges what its caller took before; whether the caller takes its answer too. */
+  /** A wait for messages, which acknowledges those that its caller has received before. `takes`: whether the caller receives its answer. */
   | { readonly _tag: "Wait"; readonly agent: number; readonly limit: number; readonly takes: boolean }
   | { readonly _tag: "HangUp"; readonly agent: number; readonly pick: number }
   | { readonly _tag: "Reply"; readonly agent: number; readonly pick: number; readonly key: number }
@@ -44,27 +44,27 @@ export type Command =
   | { readonly _tag: "Check"; readonly agent: number }
   | { readonly _tag: "Block"; readonly agent: number; readonly other: number }
   | { readonly _tag: "Jump"; readonly ms: number }
-  /** A call by A2A. */
+  /** A send over A2A, which begins a task. */
   | { readonly _tag: "Task"; readonly from: number; readonly to: number; readonly key: number; readonly fault: Broken }
-  /** A message about a task: by its caller one more of it, by the called agent an answer. */
+  /** A message about a task: a further message of its caller, or an answer of the called agent. */
   | { readonly _tag: "About"; readonly pick: number; readonly says: Says; readonly fault: Broken }
   | { readonly _tag: "Cancel"; readonly pick: number; readonly node: number }
-  /** A question for a task, at either node; what it derives cannot be stored, or the answer is lost. */
+  /** A read of a task at one of the nodes. With a fault, the derived state cannot be stored, or the answer to storing it is lost. */
   | { readonly _tag: "LookAtTask"; readonly pick: number; readonly node: number; readonly fault: Broken }
-  /** Messages about one task, cancellations and questions at once, over both nodes. */
+  /** Messages about one task, cancellations and reads at once, over both nodes. */
   | { readonly _tag: "TaskBurst"; readonly pick: number; readonly says: ReadonlyArray<Says>; readonly cancels: number; readonly looks: number }
 
-/** Whether a commit fails, and what becomes of it. */
+/** How a commit fails: it is refused, or it succeeds and its answer is lost; null if it does not fail. */
 export type Broken = "refused" | "unanswered" | null
 
-/** Whose message about a task it is, how it names the task, and which state it gives. */
+/** A message about a task: its sender, how it names the task, and the state that it gives. */
 export interface Says {
   readonly byCaller: boolean
   readonly naming: "task" | "first" | "newest" | "nothing"
   readonly state: TaskState | null
 }
 
-/** A delivery id that the agent was shown, another's, or none at all. */
+/** A delivery id: one that the agent was shown, one of another agent, or an invalid one. */
 export type Cursor =
   | { readonly _tag: "Own"; readonly pick: number }
   | { readonly _tag: "Foreign"; readonly pick: number }
@@ -73,7 +73,7 @@ export type Cursor =
 const agent = fc.nat(3)
 const pick = fc.nat(1_000)
 const key = fc.nat(60)
-/** Another agent, and now and then the sender itself. */
+/** A sender and another agent. In one of 31 cases the other agent is the sender itself. */
 const pair = fc.tuple(agent, fc.nat(30)).map(([from, to]) => ({ from, to: to === 30 ? from : (from + 1 + (to % 3)) % 4 }))
 const one = fc.record({ pair, key }).map(({ key, pair }) => ({ ...pair, key }))
 
@@ -156,7 +156,7 @@ const aboutTasks = fc.oneof(
   { weight: 5, arbitrary: fc.tuple(one, fault).map(([sent, broken]) => ({ _tag: "Task" as const, ...sent, fault: broken })) },
   { weight: 5, arbitrary: tagged("About", { pick, says, fault }) },
   { weight: 1, arbitrary: tagged("Cancel", { pick, node: fc.nat(1) }) },
-  // Else inboxes are soon full.
+  // Without this weight, inboxes are soon full.
   { weight: 3, arbitrary: tagged("AckThrough", { agent, cursor: fc.record({ _tag: fc.constant("Own" as const), pick }) }) },
   { weight: 4, arbitrary: tagged("LookAtTask", { pick, node: fc.nat(1), fault }) },
   {
@@ -173,15 +173,15 @@ const aboutTasks = fc.oneof(
 const listOf = (commands: fc.Arbitrary<Command>, seed: number, length: number): ReadonlyArray<Command> =>
   fc.sample(fc.array(commands, { minLength: length, maxLength: length + 10, size: "max" }), { seed, numRuns: 1 })[0]!
 
-/** The commands of one run: the same for the same seed. */
+/** The commands of one run, which depend only on the seed and the length. */
 export const commandsOf = (seed: number, length: number): ReadonlyArray<Command> => listOf(command, seed, length)
 
 const withTasks = fc.oneof({ weight: 3, arbitrary: aboutTasks }, { weight: 2, arbitrary: command }) as fc.Arbitrary<Command>
 
-/** The same with tasks of A2A. */
+/** The commands of one run with A2A tasks. */
 export const commandsWithTasks = (seed: number, length: number): ReadonlyArray<Command> => listOf(withTasks, seed, length)
 
-/** What a command does. `{pick}` and the like are choices among what there is by then, so the words leave them out. */
+/** Describes a command. Choices such as `pick` are left out, because they have no meaning without the state at that time. */
 export const inWords = inWordsBy<Command>({
   Send: "agent {from} sends a message with key {key} to agent {to}",
   FailedSend: "agent {from} sends a message with key {key} to agent {to}, and its commit fails (stored all the same: {stored})",

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { mutants } from "./line/Mutants.ts"
 import { searchLines } from "./line/Search.ts"
 
-/** Fixed: a mutant is to be found every time. */
+/** A fixed seed, so that a mutant is found every time. */
 const SEARCH_SEED = 2_000_000
 const SEARCH_RUNS = 150
 

@@ -1,7 +1,6 @@
 /**
- * What the messaging core must do, said as slowly and plainly as it can be: the
- * rules of who may send what to whom, and the life of each envelope. Plain data, so
- * that it can be copied to try one order of concurrent sends after another.
+ * A simple model of the messaging core: the rules for sends, and the states of each envelope. Its state is plain data, so that it can be
+ * copied to try one order of concurrent sends after another.
  */
 
 export interface Limits {
@@ -19,7 +18,7 @@ export interface Letter {
   readonly key: string
   readonly text: string
   readonly at: number
-  /** Unknown while its answer was lost. */
+  /** The message's id; undefined while only a lost answer has contained it. */
   id: string | undefined
 }
 
@@ -114,7 +113,7 @@ const counted = (state: State, agent: number, except: string, now: number): Read
       : slot.reservedAt > now - RESERVATION ? [slot.reservedAt] : []
   )
 
-/** Everything about a send but its storing (wire.md C.6, guard order; G.1, G.2, G.4, G.13). */
+/** Decides a send (wire.md C.6, guard order; G.1, G.2, G.4, G.13). */
 export const send = (
   state: State,
   now: number,
@@ -123,11 +122,11 @@ export const send = (
   key: string,
   text: string,
   options: {
-    /** The commit fails, and leaves at most a reservation. */
+    /** Whether the commit fails. It then leaves at most a reservation. */
     readonly fails?: boolean
-    /** What is known of the recipient's backlog: the count, or that it was at its limit, or that it was not. */
+    /** What is known about the recipient's backlog: the exact count, that it was at its limit (`full`), or that it was not (`room`). */
     readonly backlog?: "exact" | "full" | "room"
-    /** Cold slots that other sends hold for a moment, of which nothing will come. */
+    /** Cold slots that are held by concurrent sends which will not begin a conversation. */
     readonly held?: number
   } = {}
 ): Outcome => {
@@ -146,7 +145,7 @@ export const send = (
   if (talk === undefined) {
     const taken = counted(state, sender, name, now)
     if (taken.length + (options.held ?? 0) >= state.limits.cold) {
-      // What is held is as old as this.
+      // Held slots begin now.
       const resets = Math.min(now, ...counted(state, sender, "", now)) + DAY
       return refused("ColdCapExceeded", {
         limit: state.limits.cold,
@@ -210,7 +209,7 @@ export const deliver = (slip: Slip, now: number): boolean => {
   return true
 }
 
-/** How many envelopes an acknowledgement up to a number delivers. */
+/** Acknowledges up to an inbox number. Returns how many envelopes this delivers. */
 export const acknowledgeThrough = (state: State, agent: number, inboxNo: number, now: number): number =>
   state.inboxes[agent]!.slice(0, inboxNo).filter((slip) => deliver(slip, now)).length
 
@@ -220,7 +219,7 @@ export interface Receipt {
   readonly throughSeq: number
 }
 
-/** Marks what an agent received in a conversation between two seqs; what the sender is told. */
+/** Marks the messages that an agent received in a conversation between two seqs as read. Returns the receipts for the senders. */
 export const read = (
   state: State,
   agent: number,
@@ -252,7 +251,7 @@ export const read = (
 export const visible = (talk: Talk, agent: number): ReadonlyArray<Letter> =>
   talk.letters.filter((letter) => letter.seq > talk.hiddenThrough[agent]! && !talk.hidden[agent]!.has(letter.seq))
 
-/** Seqs of what an agent has not read. */
+/** The seqs of the messages that an agent has not read. */
 export const unread = (state: State, talk: Talk, agent: number): ReadonlyArray<number> => {
   const shown = new Set(visible(talk, agent))
   return state.inboxes[agent]!

@@ -21,15 +21,15 @@ import type { WaitMutant } from "./Waits.ts"
 import { type Coverage, layerSeam, makeWorld, type Mutant, Seam, SETTINGS } from "./World.ts"
 
 const coverage: Coverage = { commands: new Map(), transitions: new Map() }
-/** Fixed: a mutant is to be found every time. */
+/** A fixed seed, so that a mutant is found every time. */
 const SEARCH_SEED = 20_261_120
 const SEARCH_RUNS = 40
 
 const rooms = (database: TestDatabase, seam: Seam, mutant?: Mutant) =>
-  // Batches that overlap, as on a machine with cores to spare.
+  // With three lanes, batches overlap, as on a machine with idle cores.
   layerRooms(layerSeam(database, seam, mutant), { ...SETTINGS, DATABASE_LANES: 3 })
 
-/** What the checker says of these commands. */
+/** The verdict of the checker on these commands. */
 const verdict = Effect.fnUntraced(function*(seam: Seam, commands: ReadonlyArray<Command>, mutant?: WaitMutant) {
   const { run } = yield* makeWorld(seam, coverage, mutant)
   const exit = yield* Effect.exit(run(commands))
@@ -43,14 +43,14 @@ const established = (one: number, other: number): ReadonlyArray<Command> => [
   { _tag: "Send", from: other, to: one, key: other * 10 + one }
 ]
 
-/** The same send again, once it has been answered. */
+/** A send that is repeated after its answer. */
 const repeated: ReadonlyArray<Command> = [
   ...established(0, 1),
   { _tag: "Send", from: 0, to: 1, key: 50 },
   { _tag: "Send", from: 0, to: 1, key: 50 }
 ]
 
-/** One agent uses one key for several conversations at once. */
+/** Sends in which one agent uses one key for several conversations at once. */
 const reused: ReadonlyArray<Command> = [
   ...established(0, 1),
   ...established(0, 2),
@@ -91,7 +91,7 @@ describe("keys not looked up", () => {
 })
 
 describe("keys in the snapshot alone", () => {
-  /** Statements of several lanes run before any of them is committed. */
+  /** A seam with which statements of several lanes run before any of them is committed. */
   const paced = (): Seam => {
     const seam = new Seam()
     seam.pause = Effect.callback<void>((resume) => {
@@ -109,7 +109,7 @@ describe("keys in the snapshot alone", () => {
     it.effect("the checker finds the key that was stored in two conversations", () =>
       Effect.gen(function*() {
         yield* (yield* SqlClient.SqlClient).unsafe(keysInTheSnapshotAlone.schema).unprepared
-        // Which of them are in one batch is up to the hash of their conversations, so it may take more than one go.
+        // The hash of a conversation decides which sends share a batch, so the test may need several attempts.
         let said = "sound"
         for (let i = 0; i < 5 && said === "sound"; i++) said = yield* verdict(seam, reused)
         assert.notStrictEqual(said, "sound")
@@ -141,7 +141,7 @@ describe("push before commit", () => {
   })
 })
 
-/** An answer that is lost on its way to the caller, and the wait after it. */
+/** A wait whose answer is lost on the way to its caller, and the next wait. */
 const lost: ReadonlyArray<Command> = [
   ...established(0, 1),
   { _tag: "Wait", agent: 1, limit: 5, takes: true },
@@ -156,7 +156,7 @@ const attaching: ReadonlyArray<Command> = [
   ...established(2, 0),
   ...established(3, 0),
   ...Array.from({ length: 12 }, (_, i): ReadonlyArray<Command> => [
-    // With nothing in the inbox, its wait has to be told.
+    // The inbox is empty, so only a push can end the wait.
     { _tag: "AckThrough", agent: 0, cursor: { _tag: "Own", pick: 3 + i * 3 } },
     { _tag: "Burst", sends: [1, 2, 3].map((from) => ({ from, to: 0, key: 100 + i })), attach: null, waits: 0 },
     { _tag: "HangUp", agent: 0, pick: 0 }
@@ -197,7 +197,7 @@ describe("tasks", () => {
   })
   for (const [name, statements] of Object.entries<NonNullable<Mutant["statements"]>>(tasks)) {
     const seam = new Seam()
-    // PGlite does not let the transactions of two nodes come between each other's statements.
+    // On PGlite, transactions of two nodes cannot interleave.
     layer(rooms(name === "versionNotTested" ? layerPostgresTest() : layerPgliteTest, seam, { statements }))((it) => {
       const runs = rare.includes(name) ? 5 * SEARCH_RUNS : SEARCH_RUNS
       it.effect(`a search of ${runs} runs finds ${name}`, () =>
@@ -209,7 +209,7 @@ describe("tasks", () => {
   }
 })
 
-/** Batches from several lanes at once into one inbox, a socket opening between their commits. */
+/** Batches of several lanes to one inbox at once, and a socket that opens between their commits. */
 const interleaved: ReadonlyArray<Command> = [
   ...established(1, 0),
   ...established(2, 0),
@@ -228,7 +228,7 @@ const interleaved: ReadonlyArray<Command> = [
 ]
 
 describe("numbers by identity column", () => {
-  /** The first batch of each burst takes longest to commit. */
+  /** A seam with which the first batch of each burst takes longest to commit. */
   const paced = (): Seam => {
     const seam = new Seam()
     let turn = 0
@@ -248,7 +248,7 @@ describe("numbers by identity column", () => {
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         yield* sql.unsafe(numbersByIdentityColumn.schema).unprepared
-        // Which commit overtakes which is up to the machine, so it may take more than one go.
+        // The order of the commits depends on the machine, so the test may need several attempts.
         let said = "sound"
         for (let i = 0; i < 5 && said === "sound"; i++) said = yield* verdict(seam, interleaved)
         assert.match(said, /never shown|on a socket|offered/)

@@ -5,34 +5,32 @@ import type { WaitMutant } from "./Waits.ts"
 import { type Mutant, turn } from "./World.ts"
 
 /**
- * Ways in which the batch statement was once wrong, or could be. Each is the
- * product's own statement with one passage changed, or its own commit with one step
- * moved: the checker must fail on every one of them.
+ * Mistakes that the batch statement once had or could have. Each mutant is the product's own statement with one passage changed, or its
+ * own commit with one step moved. The checker must find every mutant.
  */
 
-/** Replaces a passage that must be there: a mutant that no longer applies is an error, not a pass. */
+/** Replaces a passage. Fails if the passage is missing, so that a mutant that no longer applies is noticed. */
 export const replacing = (text: string, from: string | RegExp, to: string): string => {
   const replaced = text.replace(from, () => to)
   if (replaced === text) throw new Error(`the statement no longer holds: ${String(from)}`)
   return replaced
 }
 
-/** Keys are not looked up, and no index refuses them: a repeat is stored as another message. */
+/** Keys are not looked up, and no index refuses a known one. So a repeat is stored as a second message. */
 export const keysNotLookedUp: Mutant & { readonly schema: string } = {
   text: (append) => replacing(append, /\(SELECT true FROM messages k[\s\S]*?\) IS TRUE AS known/, "false AS known"),
   schema: "DROP INDEX messages_once"
 }
 
-/** Keys are looked up as ever, but no index refuses the one that another lane is storing at the same moment. */
+/** Keys are looked up, but no index refuses a key that another lane is storing at the same moment. */
 export const keysInTheSnapshotAlone: Mutant & { readonly schema: string } = {
   text: (append) => append,
   schema: "DROP INDEX messages_once"
 }
 
 /**
- * Numbers of envelopes as an identity column gives them, each inbox from a sequence of
- * its own: taken when the statement runs, whatever is committed first. The counters are
- * kept right at the commit, so that nothing but the order gives it away.
+ * Envelopes get their numbers as from an identity column, with a sequence for each inbox. A number is taken when the statement runs, so
+ * the order of numbers can differ from the order of commits. The counters are correct at the commit, so that only the order is wrong.
  */
 export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
   text: (append) => {
@@ -60,7 +58,7 @@ export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
       DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION count_envelope();`
 }
 
-/** A wait acknowledges what it is about to answer with: what is lost on the way to its caller is lost for good. */
+/** A wait acknowledges the messages of its answer before it answers. Messages of an answer that is lost are then never delivered. */
 export const acknowledgeBeforeTheAnswer: WaitMutant = {
   wait: (wait, { deliveries }) => (agentId, ...rest) =>
     Effect.tap(wait(agentId, ...rest), ({ rows }) => {
@@ -71,7 +69,7 @@ export const acknowledgeBeforeTheAnswer: WaitMutant = {
     })
 }
 
-/** A wait looks at the inbox first and listens then: it does not hear of what is committed in between. */
+/** A wait first reads the inbox and then begins to listen. It misses messages that are committed in between. */
 export const looksBeforeItListens: WaitMutant = {
   below: ({ deliveries, liveAgents }) => {
     const coming = new Map<string, Array<() => void>>()
@@ -97,9 +95,9 @@ export const looksBeforeItListens: WaitMutant = {
   }
 }
 
-/** What is done with tasks that others have changed meanwhile, or with messages that have come meanwhile. */
+/** Mistakes with tasks that were changed concurrently, or with messages that came meanwhile. */
 export const tasks = {
-  /** Whoever stores last what it derived has it its way, whatever is there already. */
+  /** The last writer of a derived state overwrites the others. */
   versionNotTested: {
     advance_a2a_tasks: (text) => replacing(text, "AND version = $2\n  RETURNING conversation_id", "AND version >= $2\n  RETURNING conversation_id")
   },
@@ -107,9 +105,9 @@ export const tasks = {
   oneMessageTooFar: { advance_a2a_tasks: (text) => replacing(text, "SET through_seq = $3", "SET through_seq = $3 + 1") },
   /** An answer that names nothing completes the newest task. */
   newestFirst: { open_a2a_tasks: (text) => replacing(text, "ORDER BY seq LIMIT w.most", "ORDER BY seq DESC LIMIT w.most") },
-  /** An answer to a later message of a task is not seen to be about it. */
+  /** A reply to a later message of a task is not recognized as being about the task. */
   firstMessagesAlone: { open_a2a_tasks_with: (text) => replacing(text, "t.open", "false") },
-  /** Nobody notices that the called agent has got it. */
+  /** The delivery of a message to the called agent is not noticed. */
   deliveriesUnseen: { feed_progress: (text) => replacing(text, "e.delivered_at\n", "NULL::bigint AS delivered_at\n") }
 } satisfies Readonly<Record<string, Mutant["statements"]>>
 
@@ -125,7 +123,7 @@ interface Input {
   readonly at: number
 }
 
-/** Sockets are told once the statement has run; then the commit fails. */
+/** Messages are pushed to sockets after the statement has run and before the commit, which then fails. */
 export const pushBeforeCommit = (actors: () => LiveAgents["Service"]): Mutant => ({
   failing: (run, params, sql) => {
     const inputs = JSON.parse(String(params[0])) as ReadonlyArray<Input>

@@ -15,17 +15,17 @@ import { layerSociety, makeSocietyWorld } from "./rules/SocietyWorld.ts"
 import { stepsOf } from "./rules/Steps.ts"
 import { type Run, searchAmong } from "./Search.ts"
 
-/** Fixed: a mutant is to be found every time. */
+/** A fixed seed, so that a mutant is found every time. */
 const SEED = 20_261_120
-/** Histories until one must have found a mutant. */
+/** The number of histories, one of which must find a mutant. */
 const RUNS = 40
-/** All of them, or those that stand for the rest. */
+/** Whether to test all mutants, or only a representative selection. */
 const ALL = process.env["RULES_MUTANTS"] === "all"
 
-/** A statement of the product's with one passage changed. */
+/** A mutant: some of the product's statements, each with one passage changed. */
 interface Mutant {
   readonly what: string
-  /** Where the search begins, if not with `SEED`: a little before what finds it. */
+  /** The seed with which the search begins instead of `SEED`, shortly before the one that finds the mutant. */
   readonly seed?: number
   readonly statements: Readonly<Record<string, readonly [from: string | RegExp, to: string]>>
 }
@@ -79,7 +79,7 @@ const rarely: ReadonlyArray<Mutant> = [
   }
 ]
 
-/** A database on which the present mutant's statements take the place of the product's. */
+/** A database on which the current mutant's statements replace those of the product. */
 const layerMutable = (database: TestDatabase, state: { mutant: Mutant | undefined }): TestDatabase =>
   Layer.effectContext(Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
@@ -166,7 +166,7 @@ describe("codes", () => {
   }
 })
 
-/** Counts what came since the clock's last full window. */
+/** Counts requests in fixed windows of the clock instead of sliding ones. */
 class FixedWindows extends SlidingWindows {
   private readonly counts = new Map<string, { readonly window: number; n: number }>()
 
@@ -188,7 +188,7 @@ describe("rates", () => {
     it.effect("the definition finds a fixed window", () =>
       Effect.gen(function*() {
         const { take } = SlidingWindows.prototype
-        // Whoever has made its windows already gets the other way of counting.
+        // Windows that were created before are switched to fixed ones, too.
         const fixed = new WeakMap<SlidingWindows, FixedWindows>()
         SlidingWindows.prototype.take = function(rule, key) {
           if (this instanceof FixedWindows) return take.call(this, rule, key)

@@ -5,13 +5,13 @@ import type { Coverage } from "./World.ts"
 
 const setting = (name: string, fallback: number): number => Number(process.env[name] ?? fallback)
 
-/** How many runs, of how many commands at least, beginning with which seed: run n has seed SEED + n. */
+/** The number of runs. Run n has the seed SEED + n and at least COMMANDS commands. */
 export const RUNS = setting("SIMULATION_RUNS", 40)
 export const COMMANDS = setting("SIMULATION_COMMANDS", 50)
 export const SEED = setting("SIMULATION_SEED", Date.now() % 1_000_000_000)
-/** How many seconds a search goes on at least, with further seeds after the given number of runs. */
+/** The least duration of a search in seconds. After the given number of runs, it continues with further seeds. */
 export const SECONDS = setting("SEARCH_SECONDS", 0)
-/** Time for a search of these. */
+/** The time-out of such a search. */
 export const TIMEOUT_MS = 1_200_000 + SECONDS * 1_000
 
 /** Called before each command with its index, and with the number of commands before the comparison at the end. */
@@ -37,7 +37,7 @@ const attempt = <C, R>(run: Run<C, R>, commands: ReadonlyArray<C>): Effect.Effec
     )
   })
 
-/** Takes out what the failure does not need, in ever smaller pieces. */
+/** Removes commands that the failure does not need, in smaller and smaller pieces. */
 const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: Failure<C>, shrinks: number) {
   let shortest = failing
   let left = shrinks
@@ -57,10 +57,10 @@ const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: Failur
   return shortest
 })
 
-/** How much of what was seen stands in the summary; the stack has all of it. */
+/** The number of characters of the observed value in the summary. The stack has the whole value. */
 const SEEN = 300
 
-/** Which command broke which rule, in words; then how to run it again, the history, and the stack. */
+/** A report: which command broke which rule, how to run it again, the history, and the stack. */
 const reportOf = <C>({ cause, commands, reached }: Failure<C>, describe: (command: C) => string, again: string): string => {
   const violation = cause.reasons.flatMap((reason) => reason._tag === "Die" && reason.defect instanceof Violation ? [reason.defect] : [])[0]
   const errors = Cause.prettyErrors(cause)
@@ -79,18 +79,18 @@ const reportOf = <C>({ cause, commands, reached }: Failure<C>, describe: (comman
   ].join("\n")
 }
 
-/** Runs lists made from successive seeds until one fails; the report on the one that failed, as short as it gets. */
+/** Runs lists of commands from successive seeds until one fails. Returns a report on that list after shortening it. */
 export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
   readonly run: Run<C, R>
   readonly commandsOf: (seed: number) => ReadonlyArray<C>
   readonly inWords?: (command: C) => string
-  /** So many at least, and further ones until so many seconds have passed. */
+  /** The least number of runs. Further ones follow until `seconds` have passed. */
   readonly runs: number
   readonly seconds?: number
   readonly seed: number
-  /** How often a shorter list is tried. */
+  /** The number of attempts to shorten the list. */
   readonly shrinks: number
-  /** How to run one seed again. */
+  /** The command that runs one seed again. */
   readonly again: (seed: number) => string
 }) {
   const { again, inWords: describe = JSON.stringify, run, runs, seconds = 0, seed, shrinks } = options

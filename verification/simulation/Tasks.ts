@@ -6,20 +6,20 @@ import { otherOf, slipOf } from "./Model.ts"
 
 /** What a message says about tasks. Messages are named by their sender and key, since their ids are known late. */
 export interface Mark {
-  /** It is the first of a task. */
+  /** Whether the message is the first of a task. */
   readonly isTask?: boolean
   readonly task?: string
   readonly replyTo?: string
   readonly state?: TaskState
 }
 
-/** A cancellation, and how many messages its conversation had then. */
+/** A cancellation, and the number of messages that its conversation had then. */
 export interface Cancellation {
   readonly task: string
   readonly after: number
 }
 
-/** A task as the contract has it (wire.md N): told from all messages of its conversation, from the first on. */
+/** A task according to the contract (wire.md N), derived from all messages of its conversation. */
 export interface ModelTask {
   readonly name: string
   readonly caller: number
@@ -69,7 +69,7 @@ export const tasksOf = (
   return tasks
 }
 
-/** The state that its caller sees: the called agent works once the caller's newest message was delivered. */
+/** The state that the caller sees: WORKING once the caller's newest message was delivered, if the task is still SUBMITTED. */
 export const shownState = (state: State, task: ModelTask): TaskState => {
   const newest = task.letters.findLast(({ sender }) => sender === task.caller)
   return task.state === "SUBMITTED" && newest !== undefined && slipOf(state, newest).slip.deliveredAt !== null ? "WORKING" : task.state
@@ -78,7 +78,7 @@ export const shownState = (state: State, task: ModelTask): TaskState => {
 /** The called agent. */
 export const calledBy = ({ caller, letter }: ModelTask): number => otherOf(letter.talk, caller)
 
-/** Tasks as two nodes have them, which share nothing but the database. */
+/** The services of two nodes for tasks, which share only the database. */
 export const makeNodes = Effect.gen(function*() {
   const node = Effect.map(Layer.build(Layer.fresh(Tasks.layer)), (context) => Context.get(context, Tasks))
   return [yield* node, yield* node] as const

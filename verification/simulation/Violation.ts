@@ -1,6 +1,6 @@
 /**
- * The rules to which the simulations hold the server, each with its sections of docs/wire.md. A key that is the name of a
- * refusal stands for the rule that gives this refusal.
+ * The rules that the simulations check, each with its sections of docs/wire.md. A key that is the name of a refusal stands for the rule
+ * that causes this refusal.
  */
 export const RULES = {
   answered: "A request is answered, or it is refused with an error of the catalogue (H).",
@@ -61,11 +61,11 @@ export const RULES = {
 
 export type Rule = keyof typeof RULES
 
-/** The rule that gives a refusal. */
+/** The rule that causes a refusal. */
 export const ruleOfRefusal = (refusal: string | undefined, otherwise: Rule): Rule =>
   refusal !== undefined && Object.hasOwn(RULES, refusal) ? refusal as Rule : otherwise
 
-/** A rule that the server broke, and what showed it. */
+/** A rule that the server broke, with the observed value that showed it. */
 export class Violation extends Error {
   override readonly name = "Violation"
   readonly rule: Rule

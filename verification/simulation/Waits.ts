@@ -5,10 +5,11 @@ import { toolNamed } from "../../src/mcp/Catalogue.ts"
 import type { ToolCall } from "../../src/mcp/Tool.ts"
 import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Presences } from "../../src/presence/Presences.ts"
+import { LargeReads } from "../../src/rates/LargeReads.ts"
 import { Waiters } from "../../src/realtime/Waiters.ts"
 import type { Party } from "../../test/support/Rooms.ts"
 
-/** How a mutant changes what waits stand on, or what becomes of their answers. */
+/** How a mutant changes the services that waits use, or their answers. */
 export interface WaitMutant {
   readonly below?: (real: Below) => Below
   readonly wait?: (wait: Waiters["Service"]["wait"], real: Below) => Waiters["Service"]["wait"]
@@ -27,13 +28,13 @@ export interface WaitAnswer {
   readonly messages: ReadonlyArray<Record<string, unknown>>
 }
 
-/** A call of the tool; without an exit it is still open. */
+/** A call of the tool. It is open while it has no `exit`. */
 export interface OpenWait {
   readonly fiber: Fiber.Fiber<WaitAnswer, unknown>
   exit: Exit.Exit<WaitAnswer, unknown> | undefined
 }
 
-/** Calls of the tool as `/mcp` makes them, without HTTP, and a way to wait until what they have begun is at rest. */
+/** Calls of the tool as `/mcp` makes them, without HTTP, and a function that waits until none of their work is under way. */
 export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath: Effect.Effect<void>) {
   const real: Below = { deliveries: yield* Deliveries, liveAgents: yield* LiveAgents }
   const { deliveries, liveAgents } = mutant.below === undefined ? real : mutant.below(real)
@@ -54,7 +55,10 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
     yield* Layer.build(Layer.provide(
       Waiters.layer,
       Layer.mergeAll(
-        // Who is online is not what is simulated, and would be told to everybody's sockets.
+        // The pauses between large answers are not simulated, because a stall of this process would make an agent wait for the
+        // test clock, which stands still.
+        Layer.succeed(LargeReads, LargeReads.of({ ...yield* LargeReads, during: (_agent, _size, effect) => effect })),
+        // Presence is not simulated, because its pushes would reach the sockets of all contacts.
         Layer.succeed(Presences, Presences.of({ ...yield* Presences, sockets: () => Effect.void })),
         Layer.succeed(Auth, Auth.of({ authenticate: (key) => counted(auth.authenticate(key)) })),
         Layer.succeed(Deliveries, Deliveries.of({
@@ -91,7 +95,7 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
 
   return {
     begin,
-    /** Nothing is under way for some turns of the event loop: each wait has its answer or sleeps. */
+    /** Waits until nothing was under way for four turns of the event loop. Then each wait has its answer or sleeps. */
     settle: Effect.gen(function*() {
       for (let quiet = 0; quiet < 4;) {
         yield* breath

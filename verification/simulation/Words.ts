@@ -13,6 +13,6 @@ const valueInWords = (value: unknown): string => {
     : JSON.stringify(value)
 }
 
-/** What a command does, in words. */
+/** Makes a function that describes a command in words. */
 export const inWordsBy = <C extends { readonly _tag: string }>(sentences: Sentences<C>) => (command: C): string =>
   sentences[command._tag as C["_tag"]].replace(/\{(\w+)\}/g, (_, field: string) => valueInWords((command as Readonly<Record<string, unknown>>)[field]))

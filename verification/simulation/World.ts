@@ -7,7 +7,6 @@ import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import type { Task } from "../../src/a2a/Task.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
-import type { ListedPage } from "../../src/conversations/Reading.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
@@ -18,6 +17,8 @@ import type { TestDatabase } from "../../test/support/Databases.ts"
 import { FakeSocket } from "../../test/support/FakeSocket.ts"
 import { leap } from "../../test/support/Leap.ts"
 import type { Draft } from "../../src/messages/Message.ts"
+import type { ConversationListItem } from "../../src/conversations/Conversation.ts"
+import type { Page } from "../../src/wire/Page.ts"
 import { draft, newAgent } from "../../test/support/Rooms.ts"
 import type { Command, Cursor, Says } from "./Commands.ts"
 import type { Reaches } from "./Search.ts"
@@ -29,30 +30,30 @@ import { makeWaits, type OpenWait, type WaitMutant } from "./Waits.ts"
 type Service<T> = T extends Context.Key<infer _I, infer S> ? S : never
 type DatabaseShape = Service<typeof Database>
 
-/** What goes wrong with the next commit of a batch of sends. */
+/** How the next commit of a batch of sends fails. */
 export type Fault =
-  /** It fails, and nothing is stored. */
+  /** The commit fails, and nothing is stored. */
   | "refused"
-  /** It is stored, and the answer is lost. */
+  /** The batch is stored, and the answer is lost. */
   | "unanswered"
 
-/** Where a test reaches below the rooms. */
+/** A handle with which a test makes commits fail or pause, below the rooms. */
 export class Seam {
   fault: Fault | undefined = undefined
   /** Whether the fault has happened. */
   struck = false
-  /** The same with the next commit of what was derived of tasks. */
+  /** How the next commit of a derived task fails. */
   taskFault: Fault | undefined = undefined
-  /** What each batch waits for between its statement and its commit. */
+  /** An effect that each batch waits for between its statement and its commit. */
   pause: Effect.Effect<void> | undefined = undefined
 }
 
-/** How a mutant changes the batch statement, or what is done with it. */
+/** How a mutant changes the batch statement, or how it is run. */
 export interface Mutant {
   readonly text?: (append: string) => string
   /** Other statements, by their names. */
   readonly statements?: Readonly<Record<string, (text: string) => string>>
-  /** What comes before each batch. */
+  /** An effect that runs before each batch. */
   readonly before?: Effect.Effect<void, SqlError.SqlError>
   /** Runs the statement for a batch whose commit fails; without it, nothing is run. */
   readonly failing?: (
@@ -64,7 +65,7 @@ export interface Mutant {
 
 const broken = () => sqlError(new DatabaseFault({ message: "the connection was lost" }), "commit")
 
-/** A database whose batch statement can fail on demand, or is another one. */
+/** A database whose batch statement can fail on demand, or is replaced by a mutant. */
 export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {}): TestDatabase =>
   Layer.effectContext(Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
@@ -82,7 +83,7 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
             return taskFault === "refused" ? Effect.fail(broken()) : Effect.andThen(statement(params), Effect.fail(broken()))
           })
       }
-      // A mutant of the general statement gets all sends.
+      // A mutant changes the general statement, so all sends must use the general one and not the plain one.
       if (plain && (mutant.text !== undefined || mutant.failing !== undefined)) return () => Effect.succeed([])
       const statement = real.prepared<Row>(name, mutant.text === undefined ? text : mutant.text(text))
       const run = (params: ReadonlyArray<unknown>) =>
@@ -111,28 +112,28 @@ interface Connected {
   lose: number
   delay: boolean
   held: (() => void) | undefined
-  /** Frames that the checker has looked at. */
+  /** The number of frames that the checker has read. */
   seen: number
   /** The highest inbox number shown. */
   shown: number
   readonly showed: Set<Model.Slip>
   readonly newest: Map<string, number>
   readonly echoed: Set<Model.Letter>
-  /** Own messages that it must have shown by now. */
+  /** The agent's own messages that the socket must have shown by now. */
   readonly due: Set<Model.Letter>
   receipts: Array<Record<string, unknown>>
 }
 
-/** A wait of an agent, which is one of its callers. */
+/** A call of an agent that waits for messages. */
 interface Waiting {
   readonly agent: number
   readonly call: OpenWait
   readonly limit: number
-  /** The inbox number up to which it acknowledged when it began, and how many those were. */
+  /** The inbox number up to which it acknowledged when it began. `acknowledged` is the number of those messages. */
   readonly through: number
   readonly acknowledged: number
   readonly takes: boolean
-  /** How long the clock had been watched when it began. */
+  /** The value of `watched` when it began. */
   readonly since: number
 }
 
@@ -143,12 +144,12 @@ export interface Coverage {
 
 /** How long a wait of the simulation lasts, in seconds. */
 const WAIT_SECONDS = 25
-/** How often waits are compared with storage, and a little more. */
+/** A little more than the interval at which waits are compared with storage. */
 const COMPARED_MS = 6_000
 
-/** Of a jump in time, what is slept through second by second: more than the period of anything in memory. */
+/** The end of a jump in time that is simulated second by second. It is longer than every interval in memory. */
 const SLEPT_MS = 70_000
-/** What may time out meanwhile, in a database that takes real time. */
+/** After a jump this long, a query of a real database may time out, because its time-out follows the test clock. */
 const TIMES_OUT_MS = 5_000
 
 const tally = (counts: Map<string, number>, name: string, n = 1): void => {
@@ -184,19 +185,19 @@ const permutations = function*<A>(items: ReadonlyArray<A>): Generator<ReadonlyAr
   }
 }
 
-/** Time for whatever is due in this process. */
+/** One turn of the event loop, in which due work of this process runs. */
 export const turn = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
 })
 
-/** Time for a database elsewhere to answer. */
+/** A millisecond, in which a database in another process can answer. */
 const moment = Effect.callback<void>((resume) => {
   setTimeout(() => resume(Effect.void), 1)
 })
 
 /**
- * What sessions need, and a way to wait until nothing that they or the rooms have begun is under way; `wait` is what each
- * further look waits for.
+ * The dependencies of sessions, and `settle`, which waits until no work of the sessions or the rooms is under way. It checks that
+ * repeatedly, and `wait` runs between two checks.
  */
 export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) => Effect.Effect<void>) {
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
@@ -228,7 +229,7 @@ export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) =
   return { world, settle }
 })
 
-/** Runs lists of commands against the rooms, each on agents of its own, and compares with the model. */
+/** Runs lists of commands against the rooms, each list with new agents, and compares the results with the model. */
 export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Coverage, mutant: WaitMutant = {}) {
   const sql = yield* SqlClient.SqlClient
   const conversations = yield* Conversations
@@ -238,14 +239,14 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
   const { driver } = yield* Database
-  // What sleeps is woken by the clock.
+  // Some work sleeps until the test clock advances, so every fourth check advances it.
   const { settle, world } = yield* settlingWorld((looks) => looks % 4 === 3 ? TestClock.adjust(10) : driver === "pg" ? moment : turn)
 
   const nodes = yield* makeNodes
   const ids = yield* Ids
   const waits = yield* makeWaits(mutant, driver === "pg" ? moment : turn)
 
-  // A test that never moves its clock is warned of it.
+  // TestClock prints a warning if a test never moves its clock.
   yield* TestClock.adjust(1)
 
   const run = Effect.fnUntraced(function*(commands: ReadonlyArray<Command>, reaches: Reaches = () => {}) {
@@ -265,17 +266,17 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     let waiting: Array<Waiting> = []
     /** The inbox number up to which each agent's caller has taken messages from its waits. */
     const taken = agents.map(() => 0)
-    /** Committed without anybody being told: a wait hears of them when it is compared with storage. */
+    /** Messages that were committed without a push. A wait finds them only when it is compared with storage. */
     const untold = new Set<string>()
-    /** How long the clock was watched in jumps, in ms. */
+    /** The milliseconds of all jumps that were simulated second by second. */
     let watched = 0
-    /** How many envelopes each agent had before the present command. */
+    /** The number of envelopes that each agent had before the current command. */
     let headsBefore: ReadonlyArray<number> = [0, 0, 0, 0]
     let expectedReceipts: Array<Model.Receipt> = []
-    /** What messages say about tasks, by their sender and key. */
+    /** The part of each message that is about tasks, by the message's sender and key. */
     const marks = new Map<string, Mark>()
     const cancellations: Array<Cancellation> = []
-    /** Envelopes that were delivered before the present command: none of them may be offered. */
+    /** Envelopes that were delivered before the current command. None of them may be offered. */
     let deliveredBefore = new Set<Model.Slip>()
 
     const letters = () => [...state.keys.values()]
@@ -284,7 +285,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const statusOf = (slip: Model.Slip) => slip.readAt !== null ? "read" : slip.deliveredAt !== null ? "delivered" : "stored"
     const isoOf = (at: number | null) => at === null ? null : new Date(at).toISOString()
 
-    /** Compares a message as somebody sees it. */
+    /** Compares a message, as the viewer sees it, with the model. */
     const compare = (message: Json, letter: Model.Letter, viewer: number, progress: Model.Slip | undefined, what: string): void => {
       letter.id ??= String(message["id"])
       same(
@@ -319,9 +320,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       )
     }
 
-    /** Looks at what every socket was sent since the last time. */
+    /** Checks the frames that every socket was sent since the last call. */
     const observe = (): void => {
-      /** Delivered by one of these sockets; another one may have been earlier. */
+      /** Envelopes that at least one of these sockets has delivered since the last call. */
       const pushed = new Set<Model.Slip>()
       for (const connected of sessions) {
         const { socket } = connected
@@ -358,7 +359,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             pushed.add(slip)
           } else if (pushed.has(slip)) slip.deliveredAt = Math.min(slip.deliveredAt ?? at, at)
         }
-        // Whoever acknowledges what it was shown last must not acknowledge what it was not shown.
+        // A client acknowledges up to the last message that it was shown, so no earlier undelivered message may be missing.
         state.inboxes[connected.agent]!.slice(0, connected.shown).forEach((slip, i) =>
           check("pushedToAll", slip.deliveredAt !== null || connected.showed.has(slip), () =>
             `inbox number ${connected.shown} is on a socket that was never shown ${i + 1}`)
@@ -443,7 +444,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return Fiber.interrupt(wait.call.fiber)
     }
 
-    /** Looks at what has become of a wait; returns whether it is still open. */
+    /** Checks the outcome of a wait. Returns whether the wait is still open. */
     const observeWait = ({ acknowledged: acked, agent, call: { exit }, limit, since, takes, through }: Waiting): boolean => {
       const inbox = state.inboxes[agent]!
       const waited = watched - since
@@ -454,7 +455,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         return true
       }
       if (!Exit.isSuccess(exit)) {
-        // The clock that jumps is the one by which a look into a real database times out: the caller calls again.
+        // The time-out of a query follows the clock that jumps, so a query of a real database may time out. The caller calls again.
         check("answered", failureOf(exit)?.["_tag"] === "Unavailable" && waited >= TIMES_OUT_MS, () => `a wait failed: ${String(exit.cause)}`)
         transition("wait unavailable")
         return false
@@ -462,7 +463,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const { acknowledge_through, acknowledged, messages, outcome } = exit.value
       same("waitAcknowledges", acknowledged, acked, "what a wait acknowledged")
       if (outcome === "timeout") {
-        // While it settles the clock moves too, a little.
+        // `settle` advances the clock a little, too.
         check("waitEnds", waited >= WAIT_SECONDS * 1_000 - 2_000, () => `a wait of ${agent} ended before its time`)
         same("waitShows", messages, [], "a wait without news")
         transition("wait timed out")
@@ -502,7 +503,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return own[pick % Math.max(1, own.length)]
     }
 
-    /** What the gateway does every five seconds, twice: a hint that was lost shows as a cursor behind. */
+    /** Does twice what the gateway does every five seconds: compares cursors, so that a lost hint is noticed. */
     const checkHeads = Effect.fnUntraced(function*(agent: number) {
       for (let i = 0; i < 2; i++) {
         const head = (yield* deliveries.heads([agents[agent]!.id])).get(agents[agent]!.id) ?? 0
@@ -525,7 +526,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return { ...plain, metadata, ...(mark.isTask === true ? { messageId: id } : {}) }
     }
 
-    /** A mark counts if the message is stored now, and not if it is a repeat. */
+    /** Sends a message. Its mark counts only if the message is stored now and is no repeat. */
     const send = (from: number, to: number, key: string, mark?: Mark) =>
       Effect.suspend(() => {
         const name = `${from} ${key}`
@@ -543,7 +544,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return reason === undefined ? undefined : reason.error as unknown as Json
     }
 
-    /** Whether an answer is the one that the model gives. */
+    /** Whether an answer equals the one of the model. */
     const agrees = (outcome: Model.Outcome, exit: SendExit, strict: boolean): boolean => {
       if (outcome._tag === "Refused") {
         const failure = failureOf(exit)
@@ -562,7 +563,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         (outcome.letter.id === undefined || outcome.letter.id === message["id"])
     }
 
-    /** What follows from an answer that agrees. */
+    /** Notes the consequences of an answer that agrees with the model. */
     const accept = (outcome: Model.Outcome, exit: SendExit, listening: ReadonlyArray<Connected> = sessions): void => {
       if (outcome._tag === "Refused") {
         transition(`send refused: ${outcome.failure}`)
@@ -615,8 +616,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     })
 
     /**
-     * A reservation that a failed first message left is given back by whichever send of
-     * the pair comes to nothing first, or lapses: of sends at once, nothing tells which.
+     * A failed first message leaves a reservation. The next send of the pair that fails returns it, or it expires. Among concurrent sends,
+     * the model cannot know which send returned it, so this reads it from storage.
      */
     const releaseReservations = Effect.gen(function*() {
       const held = yield* sql<{ readonly conversation_id: string }>`
@@ -626,7 +627,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       for (const [name, slot] of state.slots) if (slot.claimedAt === null && !names.has(name)) state.slots.delete(name)
     })
 
-    /** Concurrent sends: some order of them must explain every answer. */
+    /** Runs concurrent sends. There must be an order of them that explains every answer. */
     const burst = Effect.fnUntraced(function*(
       sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string; readonly mark?: Mark | undefined }>,
       opens: number | null,
@@ -635,9 +636,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     ) {
       const listening = [...sessions]
       const progress = { answered: 0 }
-      // Of several commits, some are done and some are not.
+      // The socket opens when some of the commits are done and some are not.
       const opening = Effect.gen(function*() {
-        // It attaches while they are being committed.
+        // The wait begins while the sends are being committed.
         if (waiter !== null && callsOf(waiter) < 3) beginWait(waiter, 5, true, false)
         while (progress.answered === 0) yield* driver === "pg" ? moment : turn
         if (opens !== null && sessionsOf(opens).length < 3) attach(opens, true)
@@ -650,7 +651,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         opening,
         meanwhile
       ], { concurrency: "unbounded" })
-      // Between conversations, answers do not tell the order: the inboxes do.
+      // Answers do not show the order between conversations. The inbox numbers do.
       const numbered = yield* sql<{ readonly recipient_id: string; readonly conversation_id: string; readonly seq: number }>`
         SELECT recipient_id, conversation_id, seq FROM envelopes
         WHERE ${sql.in("recipient_id", agents.map((agent) => agent.id))} ORDER BY recipient_id, no`
@@ -661,15 +662,15 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const before = state
       const tried = sends.map((one, i) => ({ ...one, exit: exits[i]! }))
       for (const order of permutations(tried)) {
-        // Sessions point into the state: it is copied together with what they point to.
+        // Sessions refer to objects of the state, so both are copied together.
         const copy = structuredClone({ state: before, showed: sessions.map((s) => s.showed), echoed: sessions.map((s) => s.echoed), due: sessions.map((s) => s.due), deliveredBefore })
         state = copy.state
         const explained: Array<[Model.Outcome, SendExit]> = []
         const agree = order.every(({ exit, from, key, to }) => {
-          // How many were acknowledged between two of them is not known.
+          // It is unknown how many messages were acknowledged between two of the sends.
           const full = failureOf(exit)?.["_tag"] === "RecipientBacklogged" &&
             Model.undelivered(before, to) + sends.filter((one) => one.to === to).length > LIMITS.hard
-          // What turns out to be a replay of a message to somebody else, or to go to a full inbox, has a slot of its own until then.
+          // A send that turns out to be a replay of a message to another agent, or to go to a full inbox, holds a cold slot until then.
           const held = failureOf(exit)?.["_tag"] !== "ColdCapExceeded" ? 0 : tried.filter((one) =>
             one.from === from && one.to !== to &&
             ((failureOf(one.exit)?.["_tag"] === "RecipientBacklogged" && !before.talks.has(Model.nameOf(one.from, one.to))) ||
@@ -679,7 +680,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             backlog: !moving ? "exact" : full ? "full" : "room",
             held
           })
-          // The same key for another recipient may be refused before the first of the two is stored.
+          // Two sends to different recipients share a key. One may be refused before the other is stored.
           if (outcome._tag === "Replayed" && !Exit.isSuccess(exit) && !before.keys.has(`${from} ${key}`)) return true
           explained.push([outcome, exit])
           return agrees(outcome, exit, !moving)
@@ -692,7 +693,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         })
         deliveredBefore = copy.deliveredBefore
         yield* releaseReservations
-        // A replay's progress depends on when it was looked up.
+        // The delivery state in a replay depends on when the original was read.
         for (const [outcome, exit] of explained) if (outcome._tag !== "Replayed") accept(outcome, exit, listening)
           else transition("send replayed")
         return
@@ -701,7 +702,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       throw new Violation("concurrent", `no order explains ${tried.map((one) => `${one.from}→${one.to} ${one.key}: ${described(one.exit)}`).join("; ")}`)
     })
 
-    /** Mostly one that the agent sent or received; sometimes anybody's. */
+    /** A message, mostly one that the agent sent or received, sometimes one of other agents. */
     const someLetter = (agent: number, pick: number): Model.Letter | undefined => {
       const known = letters().filter((letter) =>
         letter.id !== undefined && (pick % 4 === 0 || letter.recipient === agent || (pick % 4 === 1 && letter.sender === agent))
@@ -718,7 +719,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     }
 
     const talkOf = (agent: number, pick: number): { readonly name: string; readonly talk: Model.Talk | undefined } => {
-      // One time in eight somebody else's, or none.
+      // In one of eight cases, the conversation may be one of other agents, or may not exist.
       const all = pick % 8 === 0 ? [...talkNames.values()] : Model.talksOf(state, agent).map(({ name }) => name)
       const name = all[pick % Math.max(1, all.length)] ?? Model.nameOf(agent, (agent + 1) % 4)
       const talk = state.talks.get(name)
@@ -756,7 +757,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return { from, to, key: `about-${messages++}`, mark: said === null ? mark : { ...mark, state: said } }
     }
 
-    /** What is told of a task: its state and its messages. */
+    /** A task as a text, with its state and its messages. */
     const told = (state: string | undefined, ids: ReadonlyArray<string | undefined>) => `${state}: ${ids}`
     const expectedOf = (task: ModelTask) => told(shownState(state, task), task.letters.map(({ id }) => id))
     const logOf = (found: Task | undefined) => told(found?.state, found?.log.flatMap(({ messageId }) => messageId ?? []) ?? [])
@@ -767,7 +768,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       transition(`task ${found?.state}`)
     })
 
-    /** A cancellation that came between some of the messages that were sent meanwhile: what all tasks are tells where. */
+    /** Finds the place of a cancellation among messages that were sent concurrently, from the resulting states of all tasks. */
     const place = Effect.fnUntraced(function*(task: ModelTask, before: number) {
       const { talk } = task.letter
       const found = new Map<string, string>()
@@ -887,11 +888,11 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         case "AckFrame": {
           const connected = someSession(command.agent, command.session)
           if (connected === undefined) return
-          // One time in ten any message, own ones and strangers' included, or none.
+          // In one of ten cases, the message may be any message, including own ones and those of other agents, or may not exist.
           const own = state.inboxes[command.agent]!.map((slip) => slip.letter)
           const known = (command.pick % 10 === 0 ? letters() : own).filter((letter) => letter.id !== undefined)
           const letter = known[command.pick % (known.length + 1)]
-          // What this socket was not shown is looked up.
+          // The server looks up a message that this socket was not shown.
           yield* connected.session.acknowledge(letter?.id ?? "msg_unknown") ?? Effect.void
           if (letter?.recipient === command.agent && Model.deliver(Model.slipOf(state, letter).slip, now())) {
             transition("stored → delivered, ack frame")
@@ -951,7 +952,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           let cursor: string | null = null
           let total = 0
           do {
-            const page: ListedPage = yield* conversations.list(agents[command.agent]!.id, {
+            const page: Page<typeof ConversationListItem.Type> = yield* conversations.list(agents[command.agent]!.id, {
               limit: command.limit,
               ...(cursor === null ? {} : { cursor })
             })
@@ -1036,7 +1037,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           return
         }
         case "Jump":
-          // Jobs of the minutes in between are not what is tested, and there are thousands of them in a day.
+          // Jobs in the skipped time are not tested. There would be thousands of runs in a day.
           yield* leap(Math.max(0, command.ms - SLEPT_MS))
           yield* TestClock.adjust(Math.min(command.ms, SLEPT_MS))
           watched += Math.min(command.ms, SLEPT_MS)
@@ -1071,7 +1072,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       )
     })
 
-    /** Everything stored for these agents, counted anew. */
+    /** Compares all stored rows of these agents with the model. */
     const audit = Effect.gen(function*() {
       const ids = agents.map((agent) => agent.id)
       const inboxes = yield* sql<{ agent_id: string; last_no: number; undelivered: number }>`
@@ -1126,7 +1127,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       )
     })
 
-    /** Waits until nothing is under way, and looks at what everybody was shown. */
+    /** Waits until nothing is under way, and checks what every agent was shown. */
     const rest = Effect.gen(function*() {
       yield* settle
       if (waiting.length > 0) yield* waits.settle
@@ -1163,7 +1164,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           "what the next socket is offered"
         )
       }
-      // By all of them together, or one by one.
+      // The tasks are read one by one, or all together by a list.
       const first = mark % 2
       if (first === 0) for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node)
       for (const [id, name] of talkNames) {

@@ -8,7 +8,7 @@ import { Thread } from "./Thread.js"
 
 /** @import { Session } from "../client/Session.js" */
 
-/** What is wrong with the connection, and when it is tried again. @param {{ session: Session }} props */
+/** Shows what is wrong with the connection, and when the next attempt is made. @param {{ session: Session }} props */
 const LinkState = ({ session }) => {
   const link = session.link.value
   const [, tick] = useState(0)
@@ -21,12 +21,12 @@ const LinkState = ({ session }) => {
   if (link.kind === "refused") return html`<p class="banner refused" role="alert">${link.why}</p>`
   if (link.kind !== "away") return null
   const seconds = Math.max(0, Math.ceil((link.until - Date.now()) / 1000))
-  return html`<p class="banner away"><span role="status">${link.why} It is tried again by itself.</span>
+  return html`<p class="banner away"><span role="status">${link.why} The page reconnects automatically.</span>
     <span aria-hidden="true" class="countdown">${seconds === 0 ? "now" : `in ${seconds} s`}</span>
     <button type="button" onClick=${() => session.socket?.connect()}>Try now</button></p>`
 }
 
-/** Acknowledges what came in once it is drawn. @param {{ session: Session }} props */
+/** Acknowledges messages once they are drawn. @param {{ session: Session }} props */
 export const Acknowledger = ({ session }) => {
   const arrived = session.arrived.value
   useEffect(() => session.acknowledge(), [arrived])
@@ -35,7 +35,10 @@ export const Acknowledger = ({ session }) => {
 
 const tabs = { conversations: "Messages", people: "People", new: "New", me: "Agent" }
 
-/** One agent: its conversations beside the open one, or one of the two where there is no room for both. @param {{ session: Session, onSignOut: () => void }} props */
+/**
+ * One agent: its list of conversations beside the open conversation. A narrow pane shows only one of them.
+ * @param {{ session: Session, onSignOut: () => void }} props
+ */
 export const AgentPane = ({ onSignOut, session }) => {
   const [tab, setTab] = useState(/** @type {keyof typeof tabs} */ ("conversations"))
   const place = session.place.value

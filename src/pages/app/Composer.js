@@ -9,10 +9,10 @@ import { upload } from "../client/Files.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The most that a message may hold, and how near to it the count is shown; in bytes. */
+/** The largest message, and the size from which the size is shown, in bytes. */
 const MOST = 32_768
 const NEAR = 28_000
-/** How often others are told that somebody writes, in milliseconds. */
+/** The shortest time between two typing signals, in milliseconds. */
 const TYPING_MS = 3_000
 
 const bytesOf = (/** @type {string} */ text) => new TextEncoder().encode(JSON.stringify({ text })).length + 80
@@ -21,7 +21,7 @@ const bytesOf = (/** @type {string} */ text) => new TextEncoder().encode(JSON.st
  * @param {object} props
  * @param {Session} props.session
  * @param {{ to: string } | { conversation_id: string }} props.target
- * @param {string | null} props.conversation its id, once there is one
+ * @param {string | null} props.conversation the id of the conversation; null if it does not exist yet
  * @param {Message | null} props.replyTo
  * @param {() => void} props.onSent
  * @param {() => void} props.onCancelReply

@@ -8,7 +8,7 @@ import { Monogram } from "../shared/Widgets.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** How many rows are drawn at first, and how many more at each push of the button. */
+/** The number of rows that are drawn at first, and that each click of the button adds. */
 const PAGE = 100
 
 /** @param {Conversation} conversation */
@@ -19,7 +19,7 @@ export const titleOf = ({ group_name: name, participants: [other], type }) =>
 const Invites = ({ session }) =>
   session.invites.value.length === 0 ? null : html`<section class="invites" aria-label="Invitations">
     ${session.invites.value.map((invite) => html`<div class="card" key=${invite.id}>
-      <p><bdi>@${invite.inviter_handle}</bdi> asks you into <strong><bdi>${invite.group_name}</bdi></strong>
+      <p><bdi>@${invite.inviter_handle}</bdi> invites you to <strong><bdi>${invite.group_name}</bdi></strong>
         (${invite.group_member_count} ${invite.group_member_count === 1 ? "member" : "members"})</p>
       ${invite.group_description === "" ? null : html`<p class="hint" dir="auto">${invite.group_description}</p>`}
       <p class="row">
@@ -37,7 +37,7 @@ const Invites = ({ session }) =>
     </div>`)}
   </section>`
 
-/** Conversations, the newest first, and what the agent is asked into. @param {{ session: Session }} props */
+/** The agent's group invites and its conversations, newest first. @param {{ session: Session }} props */
 export const ConversationList = ({ session }) => {
   const [shown, setShown] = useState(PAGE)
   const all = session.conversations.value

@@ -6,7 +6,10 @@ import { Careful, OneField } from "../shared/Widgets.js"
 
 const outcomes = /** @type {Record<string, string>} */ ({ invited: "is invited", already_member: "is a member already" })
 
-/** A group's members and invitations, and what its admins may do. @param {{ session: Session, id: string, onClose: () => void }} props */
+/**
+ * A group's members and invites, with the actions that this agent may take.
+ * @param {{ session: Session, id: string, onClose: () => void }} props
+ */
 export const GroupPanel = ({ id, onClose, session }) => {
   const group = session.group(id).value
   const [pending, setPending] = useState(/** @type {ReadonlyArray<{ id: string, handle: string }>} */ ([]))
@@ -64,12 +67,12 @@ export const GroupPanel = ({ id, onClose, session }) => {
             await session.api.post("v1/mutes", { target_kind: "conversation", target_id: id })
             session.change(id, { is_muted: true })
           })}>Mute</button>`}
-      <${Careful} label="Hide" sure="Hide it until something new is written?" onConfirm=${() => session.attempt(() => session.hideConversation(id))} />
-      <${Careful} label="Leave" sure="Leave the group? Its messages are not shown to you any more." onConfirm=${() => session.attempt(async () => {
+      <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() => session.attempt(() => session.hideConversation(id))} />
+      <${Careful} label="Leave" sure="Leave the group? You will no longer see its messages." onConfirm=${() => session.attempt(async () => {
         await session.api.post(`v1/groups/${id}/leave`)
         session.drop(id)
       })} />
-      ${admin ? html`<${Careful} label="Delete group" sure="Delete it for everybody?" onConfirm=${() => session.attempt(async () => {
+      ${admin ? html`<${Careful} label="Delete group" sure="Delete the group for all members?" onConfirm=${() => session.attempt(async () => {
         await session.api.call("DELETE", `v1/groups/${id}`)
         session.drop(id)
       })} />` : null}

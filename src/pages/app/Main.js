@@ -12,14 +12,14 @@ import { SignIn } from "./SignIn.js"
 
 /** @import { Signal } from "@preact/signals" */
 
-/** Who is signed in, in the order in which they came. @type {Signal<ReadonlyArray<Session>>} */
+/** The agents that are signed in, in the order of their sign-in. @type {Signal<ReadonlyArray<Session>>} */
 const sessions = signal([])
-/** Who is shown; several side by side. @type {Signal<ReadonlySet<Session>>} */
+/** The agents that are shown side by side. @type {Signal<ReadonlySet<Session>>} */
 const shown = signal(new Set())
-/** The one that is shown where there is room for one only. @type {Signal<Session | null>} */
+/** The agent that a narrow page shows, which has room for only one. @type {Signal<Session | null>} */
 const front = signal(null)
 const adding = signal(false)
-/** Keys that this browser keeps and the server did not answer for yet. */
+/** The number of stored keys that are still signing in. */
 const waiting = signal(0)
 
 /** @param {Session} session */
@@ -38,10 +38,10 @@ const signIn = async (key, { keep: keeps, watching }) => {
     await session.begin()
   } catch (error) {
     session.end()
-    if (error instanceof Refused && error.status === 401) throw new Error("The server does not know this key, or not any more.", { cause: error })
+    if (error instanceof Refused && error.status === 401) throw new Error("The server does not know this key. It may have been replaced.", { cause: error })
     throw error
   }
-  if (keeps && !keep(key, watching)) session.note("This browser does not keep anything: the key is gone with this tab.")
+  if (keeps && !keep(key, watching)) session.note("This browser cannot store the key: it is gone when you close this tab.")
   sessions.value = [...sessions.peek(), session]
   adding.value = false
   show(session)
@@ -58,7 +58,11 @@ const signOut = (session) => {
   if (shown.peek().size === 0 && next !== undefined) show(next)
 }
 
-/** Signs in with a key that the browser keeps, however long the server is away. @param {string} key @param {boolean} watching */
+/**
+ * Signs in with a stored key. Retries for as long as the server does not answer, and removes a key that the server refuses.
+ * @param {string} key
+ * @param {boolean} watching
+ */
 const resume = async (key, watching) => {
   waiting.value++
   for (let attempt = 0;; attempt++) {
@@ -82,13 +86,13 @@ const Chip = ({ session }) => {
   const { kind } = session.link.value
   const unread = session.unread.value
   return html`<span class=${classes("agent-chip", isShown && "shown", front.value === session && "front")}>
-    <button type="button" aria-pressed=${isShown} title=${isShown ? "Shown" : "Show it beside the others"} onClick=${() => {
+    <button type="button" aria-pressed=${isShown} title=${isShown ? "Shown" : "Show this agent beside the others"} onClick=${() => {
       if (isShown && front.peek() !== session) front.value = session
       else if (!isShown) show(session)
     }}><${Monogram} name=${session.handle} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
       <span>@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
       ${unread === 0 ? null : html`<span class="count">${unread > 999 ? "999+" : unread}<span class="unseen"> unread</span></span>`}</button>
-    ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" title="Put aside: it stays signed in" aria-label=${`Put @${session.handle} aside`} onClick=${() => {
+    ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" title="Close this view. The agent stays signed in." aria-label=${`Close the view of @${session.handle}`} onClick=${() => {
       shown.value = new Set([...shown.peek()].filter((one) => one !== session))
       if (front.peek() === session) front.value = [...shown.peek()][0] ?? null
     }}>✕</button>` : null}
@@ -124,7 +128,7 @@ const Page = () => {
       </nav>
       <${ThemeChoice} />
     </header>
-    ${waiting.value === 0 ? null : html`<p class="banner away" role="status">Signing in with what this browser keeps …</p>`}
+    ${waiting.value === 0 ? null : html`<p class="banner away" role="status">Signing in with the keys stored in this browser …</p>`}
     ${all.map((session) => html`<${Acknowledger} key=${session.key} session=${session} />`)}
     ${all.length === 0
       ? html`<main class="door"><${SignIn} onKey=${signIn} /></main>`

@@ -8,7 +8,7 @@ import { Careful, OneField } from "../shared/Widgets.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The agent's own account: profile, presence, whom it hears, whom it mutes and blocks. @param {{ session: Session, onSignOut: () => void }} props */
+/** The agent's own account: profile, presence, permissions, mutes and blocks. @param {{ session: Session, onSignOut: () => void }} props */
 export const Me = ({ onSignOut, session }) => {
   const me = session.me.value
   const [mutes, setMutes] = useState(/** @type {ReadonlyArray<Mute>} */ ([]))
@@ -29,7 +29,7 @@ export const Me = ({ onSignOut, session }) => {
     session.attempt(async () => {
       const before = session.presences.peek().get(me.handle)
       const wanted = { status: before?.status ?? "online", custom_message: before?.custom_message ?? null, ...body }
-      // At once, so that a second change before the answer does not take this one back.
+      // The change is shown before the server answers. So a second change that is made before the answer does not undo the first.
       session.presences.value = new Map(session.presences.peek()).set(me.handle, { handle: me.handle, last_seen: null, ...before, ...wanted })
       const next = await session.api.call("PUT", "v1/presence", wanted)
       session.presences.value = new Map(session.presences.peek()).set(me.handle, next)
@@ -58,10 +58,10 @@ export const Me = ({ onSignOut, session }) => {
       <h3 class="label">Presence</h3>
       <label class="field"><span>Shown to contacts as</span><select value=${presence?.status ?? "online"} onChange=${(/** @type {any} */ event) => setPresence({ status: event.currentTarget.value })}>
         <option value="online">Online</option><option value="busy">Busy</option><option value="offline">Offline</option></select></label>
-      <${OneField} key=${presence?.custom_message ?? ""} label="What it says of itself" action="Save" value=${presence?.custom_message ?? ""} optional=${true} max=${200}
+      <${OneField} key=${presence?.custom_message ?? ""} label="Status message" action="Save" value=${presence?.custom_message ?? ""} optional=${true} max=${200}
         onSubmit=${async (/** @type {string} */ text) => void await setPresence({ custom_message: text === "" ? null : text })} />`}
-    <h3 class="label">Who may</h3>
-    ${choice("inbox_mode", "write first")}${choice("group_invite_policy", "invite to groups")}
+    <h3 class="label">Permissions</h3>
+    ${choice("inbox_mode", "Who may write first")}${choice("group_invite_policy", "Who may invite to groups")}
     <h3 class="label">Muted</h3>
     ${mutes.length === 0 ? html`<p class="empty">Nobody.</p>` : html`<ul class="people">${mutes.map((mute) => html`<li key=${mute.target_id}><span><bdi>${name(mute)}</bdi>
       ${mute.muted_until === null ? null : html` <small>until ${exactly(mute.muted_until)}</small>`}</span>
@@ -69,6 +69,6 @@ export const Me = ({ onSignOut, session }) => {
     <h3 class="label">Blocked</h3>
     ${blocks.length === 0 ? html`<p class="empty">Nobody.</p>` : html`<ul class="people">${blocks.map((block) => html`<li key=${block.handle}><span class="handle">@${block.handle}</span>
       <button type="button" class="quiet" onClick=${() => undo(`v1/contacts/${block.handle}/block`)}>Unblock</button></li>`)}</ul>`}
-    <p class="row"><${Careful} label="Sign out" sure="Forget this key in this page and browser?" onConfirm=${onSignOut} /></p>
+    <p class="row"><${Careful} label="Sign out" sure="Sign out and remove the key from this browser?" onConfirm=${onSignOut} /></p>
   </div>`
 }

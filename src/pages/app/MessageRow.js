@@ -9,7 +9,7 @@ import { save } from "../client/Files.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** States of tasks (A2A), and how urgent each is to whoever watches. */
+/** The text and the colour for each state of an A2A task. */
 const tasks = /** @type {Readonly<Record<string, readonly [text: string, kind: string]>>} */ ({
   SUBMITTED: ["submitted", ""],
   WORKING: ["working", ""],
@@ -41,7 +41,7 @@ const eventText = (data) => {
   }
 }
 
-/** Kinds of pictures that browsers draw without running anything. */
+/** The types of pictures that browsers draw without running any code. */
 const pictures = /^image\/(png|jpeg|gif|webp)$/
 
 /** @param {{ session: Session, id: string, active: boolean }} props */
@@ -56,7 +56,7 @@ const Attachment = ({ active, id, session }) => {
       setState(next)
       return next
     } catch (error) {
-      setState({ why: error instanceof Refused && error.status === 404 ? "This file is not there for this agent (any more)." : textOf(error) })
+      setState({ why: error instanceof Refused && error.status === 404 ? "This file does not exist, or this agent may not open it." : textOf(error) })
       return undefined
     }
   }
@@ -64,7 +64,7 @@ const Attachment = ({ active, id, session }) => {
     const got = await fetchIt()
     if (got?.blob === undefined) return
     if (pictures.test(got.blob.type)) setState({ ...got, url: URL.createObjectURL(got.blob) })
-    else setState({ ...got, why: "This is not a picture: save it to look at it." })
+    else setState({ ...got, why: "This file is not a picture. Save it to open it." })
   }
   const keepIt = async () => {
     const got = await fetchIt()
@@ -88,16 +88,16 @@ const Attachment = ({ active, id, session }) => {
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
 
 /**
- * One message. Rows of one sender in a row are drawn without repeating the name.
+ * One message. Consecutive messages of one sender do not repeat the name.
  * @param {object} props
  * @param {Session} props.session
  * @param {Message} props.message
  * @param {Message | undefined} props.before the message before this one
- * @param {Message | null | undefined} props.quoted the message that this one answers; null: not known here
- * @param {string | undefined} props.task the state of the task that it began
- * @param {boolean} props.active takes the keyboard
- * @param {number} props.position from 1
- * @param {number} props.size -1: unknown
+ * @param {Message | null | undefined} props.quoted the message that this message replies to; null if it is not loaded
+ * @param {string | undefined} props.task the state of the task that the message began
+ * @param {boolean} props.active whether the Tab key reaches this row
+ * @param {number} props.position the position among the messages, from 1
+ * @param {number} props.size the number of messages; -1 if it is unknown
  * @param {(message: Message) => void} props.onReply
  * @param {(id: string) => void} props.onQuote
  * @param {() => void} props.onFocus
@@ -131,7 +131,7 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
       <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></header>`}
     <div class="bubble">
       ${quoted === undefined ? null : quoted === null
-        ? html`<p class="quote">Answers an earlier message</p>`
+        ? html`<p class="quote">Reply to an earlier message</p>`
         : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
             <span><bdi>${quoted.sender === session.handle ? "You" : `@${quoted.sender}`}</bdi>:${" "}</span>
             <bdi>${quoted.content.text ?? (quoted.content.attachment_id === undefined ? "Data" : "A file")}</bdi></button>`}
@@ -140,13 +140,13 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
       ${content.attachment_id === undefined ? null : html`<${Attachment} session=${session} id=${content.attachment_id} active=${active} />`}
     </div>
     <footer>
-      ${task === undefined ? null : html`<span class=${classes("state-tag", tasks[task]?.[1])} title="This message is a task by A2A">Task: ${tasks[task]?.[0] ?? task}</span>`}
+      ${task === undefined ? null : html`<span class=${classes("state-tag", tasks[task]?.[1])} title="This message is an A2A task">Task: ${tasks[task]?.[0] ?? task}</span>`}
       ${own ? html`<span class=${`state ${status}`} title=${status === "read" ? `Read ${exactly(message.read_at)}` : states[status]}>${states[status]}</span>` : null}
       <span class="row-actions">
         ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
-        <button type="button" class="quiet" tabindex=${tab} title="Removes it for this agent only"
+        <button type="button" class="quiet" tabindex=${tab} title="Hides the message for this agent only"
           onClick=${() => session.attempt(() => session.hide(message))}>Hide</button>`}
-        <span class="seq" title="Its number in this conversation">#${seq}</span>
+        <span class="seq" title="The number of the message in this conversation">#${seq}</span>
       </span>
     </footer>
   </article>`

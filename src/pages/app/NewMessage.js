@@ -4,7 +4,7 @@ import { OneField } from "../shared/Widgets.js"
 
 /** @import { Session } from "../client/Session.js" */
 
-/** Where one begins: a message to a handle, or a group. @param {{ session: Session, onDone: () => void }} props */
+/** Begins a conversation with an agent, or creates a group. @param {{ session: Session, onDone: () => void }} props */
 export const NewMessage = ({ onDone, session }) => {
   const [name, setName] = useState("")
   const [members, setMembers] = useState("")

@@ -24,7 +24,7 @@ const Row = ({ onAbout, onWrite, person, session }) => {
   </li>`
 }
 
-/** Contacts, and the directory of all agents. @param {{ session: Session, onWrite: (handle: string) => void }} props */
+/** The agent's contacts, and a search of the directory. @param {{ session: Session, onWrite: (handle: string) => void }} props */
 export const People = ({ onWrite, session }) => {
   const [contacts, setContacts] = useState(/** @type {ReadonlyArray<Contact> | null} */ (null))
   const [query, setQuery] = useState("")
@@ -64,11 +64,11 @@ export const People = ({ onWrite, session }) => {
         onInput=${(/** @type {any} */ event) => setQuery(event.currentTarget.value)} /></label>
     ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
     ${found !== null ? html`<h3 class="label">Directory</h3>
-        ${found.agents.length === 0 ? html`<p class="empty">No handle begins like this.</p>` : html`<ul class="people">${found.agents.map(row)}</ul>`}
-        ${found.total > found.agents.length ? html`<p class="hint">${found.total - found.agents.length} more: type on.</p>` : null}`
+        ${found.agents.length === 0 ? html`<p class="empty">No handle begins with these letters.</p>` : html`<ul class="people">${found.agents.map(row)}</ul>`}
+        ${found.total > found.agents.length ? html`<p class="hint">${found.total - found.agents.length} more. Type more letters to see them.</p>` : null}`
       : html`<h3 class="label">Contacts</h3>
         ${contacts === null ? null : contacts.length === 0
-          ? html`<p class="empty">Whoever answers you, or is answered, becomes a contact. You can also add agents from the directory.</p>`
+          ? html`<p class="empty">An agent becomes a contact when it replies to you or you reply to it. You can also add agents from the directory.</p>`
           : html`<ul class="people">${contacts.map(row)}</ul>`}`}
   </div>`
 }

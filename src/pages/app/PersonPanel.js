@@ -10,7 +10,7 @@ import { textOf } from "../client/Api.js"
  */
 
 /**
- * What an agent may know of another one, and what it may do about it.
+ * The public profile of another agent, with the actions that this agent can take on it.
  * @param {{ session: Session, handle: string, conversation?: Conversation | undefined, onClose: () => void }} props
  */
 export const PersonPanel = ({ conversation, handle, onClose, session }) => {
@@ -54,7 +54,7 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
     ${card === null ? null : html`
       <p class="handle">@${card.handle}</p>
       ${card.description === null ? null : html`<p dir="auto">${card.description}</p>`}
-      <p class="hint">Since ${exactly(card.created_at)}${card.status === "active" ? "" : `. This agent is ${card.status}.`}</p>`}
+      <p class="hint">Registered ${exactly(card.created_at)}${card.status === "active" ? "" : `. This agent is ${card.status}.`}</p>`}
     ${presence === undefined ? null : html`<p class="hint"><span class=${`presence ${presence.status}`}>${presence.status}</span>
       ${presence.last_seen === null || presence.status === "online" ? null : html`, last seen ${exactly(presence.last_seen)}`}</p>`}
     ${contact === null || card === null ? null : html`
@@ -72,8 +72,8 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
         ${blocked
           ? html`<button type="button" onClick=${() => act("DELETE", `v1/contacts/${path}/block`)}>Unblock</button>`
           : html`<${Careful} label="Block" sure=${`Block @${handle}? Neither can write to the other.`} onConfirm=${() => act("POST", `v1/contacts/${path}/block`)} />`}
-        <${Careful} label="Report" sure=${`Report @${handle} to the operators? It is blocked too, and this is not undone.`} onConfirm=${() => act("POST", `v1/contacts/${path}/report`, {})} />
-        ${conversation === undefined ? null : html`<${Careful} label="Hide conversation" sure="Hide it for this agent, until something new is written?"
+        <${Careful} label="Report" sure=${`Report @${handle} to the operators and block it? A report cannot be taken back.`} onConfirm=${() => act("POST", `v1/contacts/${path}/report`, {})} />
+        ${conversation === undefined ? null : html`<${Careful} label="Hide conversation" sure="Hide this conversation for this agent until there is a new message?"
           onConfirm=${() => session.attempt(() => session.hideConversation(conversation.id))} />`}
       </p>`}
   </aside>`

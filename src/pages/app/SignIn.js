@@ -27,18 +27,21 @@ const WithKey = ({ onKey }) => {
     setBusy(false)
   }
   return html`<form class="stack" onSubmit=${submit}>
-    <label class="field"><span>Agent's key, or several with spaces between</span>
+    <label class="field"><span>Agent's key, or several keys separated by spaces</span>
       <input type="password" required value=${text} placeholder="ac_…" autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ event) => setText(event.currentTarget.value)} /></label>
     <label class="tick"><input type="checkbox" checked=${watching} onChange=${(/** @type {any} */ event) => setWatching(event.currentTarget.checked)} />
-      <span>Only watch <small>Acknowledges nothing and marks nothing as read, so the agent's own program still gets everything.</small></span></label>
+      <span>Only watch <small>The page acknowledges no messages and marks none as read, so the agent's own program still receives all of them.</small></span></label>
     <label class="tick"><input type="checkbox" checked=${keep} onChange=${(/** @type {any} */ event) => setKeep(event.currentTarget.checked)} />
-      <span>Keep the key in this browser <small>Otherwise it is gone with this tab.</small></span></label>
+      <span>Keep the key in this browser <small>Otherwise it is gone when you close this tab.</small></span></label>
     <${Problem} text=${problem} />
     <button type="submit" class="primary" disabled=${busy}>${busy ? "Signing in …" : "Sign in"}</button>
   </form>`
 }
 
-/** Registers an agent, or gives one that lost its key a new one: both by a code that is mailed. @param {Props & { recover: boolean }} props */
+/**
+ * Registers an agent, or issues a new key for an agent that lost its key. Both need a code that the server mails.
+ * @param {Props & { recover: boolean }} props
+ */
 const ByCode = ({ onKey, recover }) => {
   const [fields, setFields] = useState({ email: "", handle: "", display_name: "" })
   const [pending, setPending] = useState(/** @type {string | null} */ (null))
@@ -66,10 +69,10 @@ const ByCode = ({ onKey, recover }) => {
 
   if (key !== null) {
     return html`<form class="stack" onSubmit=${during(() => onKey(key.value, { keep, watching: false }))}>
-      <p>This is the key of <strong>@${key.handle}</strong>. It is shown this once: keep it where the agent's program finds it.</p>
+      <p>This is the key of <strong>@${key.handle}</strong>. It is shown only now. Store it where the agent's program can read it.</p>
       <p class="key"><output aria-label="The agent's key">${key.value}</output>
         <button type="button" onClick=${async () => {
-          await navigator.clipboard?.writeText(key.value).then(() => setCopied(true), () => setProblem("This browser does not let the page copy: mark the key and copy it."))
+          await navigator.clipboard?.writeText(key.value).then(() => setCopied(true), () => setProblem("This browser does not let the page copy the key. Select the key and copy it yourself."))
         }}>${copied ? "Copied" : "Copy"}</button></p>
       <label class="tick"><input type="checkbox" checked=${keep} onChange=${(/** @type {any} */ event) => setKeep(event.currentTarget.checked)} />
         <span>Keep the key in this browser too</span></label>
@@ -82,8 +85,8 @@ const ByCode = ({ onKey, recover }) => {
       const { agent, api_key, handle } = await api.post(`${path}/verify`, { pending_id: pending, code: code.trim() })
       setKey({ value: api_key, handle: handle ?? agent.handle })
     })}>
-      <p>A mail to <strong>${fields.email}</strong> has a code of six digits.${recover ? " If no account has this address, nothing was mailed." : ""}</p>
-      <p class="hint">Without a mail server, as after <code>npm start</code>, the code is printed where the server runs.</p>
+      <p>${recover ? "If an account has this address, a" : "A"} mail with a code of six digits was sent to <strong>${fields.email}</strong>.</p>
+      <p class="hint">A server without a mail server, as after <code>npm start</code>, prints the code in its terminal.</p>
       <label class="field"><span>Code</span><input required inputmode="numeric" pattern="\\s*[0-9]{6}\\s*" title="Six digits" autocomplete="one-time-code" value=${code}
         onInput=${(/** @type {any} */ event) => setCode(event.currentTarget.value)} /></label>
       <${Problem} text=${problem} />
@@ -96,7 +99,7 @@ const ByCode = ({ onKey, recover }) => {
     const { pending_id } = await api.post(path, recover ? { email } : { email, handle, ...display_name === "" ? {} : { display_name } })
     setPending(pending_id)
   })}>
-    ${recover ? html`<p>The account gets a new key, and the old one ends.</p>` : null}
+    ${recover ? html`<p>The account gets a new key. The old key stops working.</p>` : null}
     ${field("email", "E-mail address", { type: "email", required: true, autocomplete: "email" })}
     ${recover ? null : html`${field("handle", "Handle", { required: true, autocomplete: "off", autocapitalize: "none", placeholder: "3 to 30 of a–z, 0–9 and -" })}
       ${field("display_name", "Display name (optional)", { maxlength: 100, autocomplete: "off" })}`}

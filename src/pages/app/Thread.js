@@ -13,7 +13,7 @@ import { VirtualList } from "./VirtualList.js"
  * @import { Place, Session } from "../client/Session.js"
  */
 
-/** Whether the person can see this page right now, which is when what is shown counts as read. */
+/** Whether the person can see this page now. Only then do the messages that it shows count as read. */
 const seen = () => document.visibilityState === "visible" && document.hasFocus()
 
 /** @param {{ session: Session, id: string, onReply: (message: Message) => void }} props */
@@ -21,7 +21,7 @@ const Messages = ({ id, onReply, session }) => {
   const { complete, messages } = session.timeline(id).value
   const item = session.conversations.value.find((one) => one.id === id)
   const handle = item?.participants[0]?.handle
-  // A read may show a message before its send is answered.
+  // A read may return a message before the answer to its send arrives. The message must not be shown twice then.
   const there = new Set(messages.slice(-200).map((one) => one.sender === session.handle ? one.client_msg_id : ""))
   const pending = session.outbox.value.filter(({ body, client_msg_id: own }) => !there.has(own) &&
     (body.conversation_id === id || (body.to !== undefined && body.to === handle && item?.type === "direct")))
@@ -92,7 +92,7 @@ const Messages = ({ id, onReply, session }) => {
 
   return html`<div class="messages">
     ${messages.length === 0 && pending.length === 0 ? html`<p class="empty">No messages that this agent may see.</p>` : null}
-    ${!complete && messages.length > 0 ? html`<p class="unseen">Older messages are read when you scroll up.</p>` : null}
+    ${!complete && messages.length > 0 ? html`<p class="unseen">Scroll up to load older messages.</p>` : null}
     <${VirtualList} keys=${keys} row=${row} label="Messages" handle=${list} onKey=${onKey}
       onTop=${() => void session.older(id)} onEnd=${(/** @type {boolean} */ at) => setEnd(at)} />
     ${end ? null : html`<button type="button" class="to-end" onClick=${() => list.current?.toEnd()}>Newest ↓</button>`}
@@ -108,7 +108,7 @@ const Typing = ({ id, session }) => {
     : who.length > 2 ? `${who.length} are writing …` : `${who.map((handle) => `@${handle}`).join(" and ")} ${who.length === 1 ? "is" : "are"} writing …`}</p>`
 }
 
-/** An open conversation: who it is with, its messages, and where one writes. @param {{ session: Session, place: Place }} props */
+/** An open conversation: its title, its messages, and the field for a new message. @param {{ session: Session, place: Place }} props */
 export const Thread = ({ place, session }) => {
   const [replyTo, setReplyTo] = useState(/** @type {Message | null} */ (null))
   const [details, setDetails] = useState(false)
@@ -143,11 +143,11 @@ export const Thread = ({ place, session }) => {
     ${place.id === null
       ? html`<div class="messages"><div class="scroller"><div class="feed">
           ${session.outbox.value.filter(({ body }) => body.to === handle).map((outgoing) => html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`)}
-        </div></div><p class="empty">Nothing has been written yet. A first message is an outreach: a second one has to wait until @${handle} answers.</p></div>`
+        </div></div><p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p></div>`
       : html`<${Messages} key=${place.id} session=${session} id=${place.id} onReply=${setReplyTo} />
         <${Typing} session=${session} id=${place.id} />`}
     ${session.watching
-      ? html`<p class="hint watching">Only watching: nothing is acknowledged, marked as read or sent.</p>`
+      ? html`<p class="hint watching">Only watching: this page acknowledges no messages, marks none as read and sends none.</p>`
       : html`<${Composer} key=${`${place.id}${handle}`} session=${session} target=${target} conversation=${place.id} replyTo=${replyTo}
           onCancelReply=${() => setReplyTo(null)} onSent=${() => undefined} />`}
   </section>`

@@ -2,24 +2,25 @@ import { useLayoutEffect, useReducer, useRef } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { rowAt } from "../client/Rows.js"
 
-/** The height that a row is taken to have before it was drawn, in pixels. */
+/** The assumed height of a row that has not been drawn yet, in pixels. */
 const GUESS = 62
-/** How much is drawn beyond what is seen, in pixels. */
+/** The height above and below the visible part in which rows are drawn too, in pixels. */
 const BEYOND = 600
-/** From how near to the top older rows are asked for, and from how near to the end the list stays at its end. */
+/** The distance from the top, in pixels, below which older rows are requested. */
 const NEAR_TOP = 800
+/** The distance from the end, in pixels, below which the list counts as being at its end. */
 const NEAR_END = 40
 
 /**
- * A list of rows of any height of which only those are drawn that are seen. It stays where it is when rows are added before, and at
- * its end when it was there.
+ * A list of rows of any height. It draws only the rows in or near the visible part. When rows are added before the visible ones, the
+ * visible rows do not move. When rows are added at the end and the list is at its end, it scrolls to the new end.
  *
  * @param {object} props
- * @param {ReadonlyArray<string>} props.keys one for each row
+ * @param {ReadonlyArray<string>} props.keys one key for each row
  * @param {(index: number) => any} props.row an element whose `data-key` is the row's key
  * @param {string} props.label
- * @param {() => void} props.onTop more can be read before the first row
- * @param {(atEnd: boolean) => void} props.onEnd whether the end is seen
+ * @param {() => void} props.onTop called near the top, when rows before the first one may be loaded
+ * @param {(atEnd: boolean) => void} props.onEnd called after scrolling, with whether the end is visible
  * @param {(event: KeyboardEvent) => void} [props.onKey]
  * @param {{ current: { toEnd: () => void, reveal: (key: string) => void } | null }} props.handle
  */
@@ -42,7 +43,7 @@ export const VirtualList = ({ handle, keys, label, onEnd, onKey, onTop, row }) =
   }
   const total = offsets[keys.length] ?? 0
   const { height, top } = view.current
-  // Where the list will be once it is drawn, which is not where it is if rows were added before.
+  // `at` is the scroll position after drawing. It differs from the current position if rows were added before the visible ones.
   const anchor = place.current.end || place.current.key === undefined ? -1 : keys.indexOf(place.current.key)
   const at = place.current.end
     ? Math.max(0, total - height)

@@ -1,4 +1,4 @@
-/** The server's address: where this page came from. */
+/** The server's address, from which this page was loaded. */
 const base = new URL("./", document.baseURI)
 
 /** @param {string} path begins without a slash */
@@ -6,10 +6,10 @@ export const urlOf = (path) => new URL(path, base).href
 
 export const socketUrl = () => urlOf("v1/ws").replace(/^http/, "ws")
 
-/** How long an answer may take, in milliseconds. */
+/** The time-out of a request, in milliseconds. */
 const PATIENCE_MS = 20_000
 
-/** A refusal, in the words of the server; `code` is `UNREACHABLE` if there was no answer. */
+/** A refusal with the server's code and message. `code` is `UNREACHABLE` if there was no answer. */
 export class Refused extends Error {
   /**
    * @param {string} code
@@ -45,7 +45,7 @@ const refusalOf = async (response) => {
     const { code, message } = await response.json()
     if (typeof code === "string" && typeof message === "string") return new Refused(code, message, response.status, retryAfter)
   } catch {
-    // Not this server's answer: something between it and the browser spoke.
+    // The answer is not from this server but from something between it and the browser, such as a proxy.
   }
   return new Refused("HTTP", `The server answered ${response.status}.`, response.status, retryAfter)
 }
@@ -71,7 +71,8 @@ const send = async (url, init) => {
 }
 
 /**
- * Says of a request without an answer which one it was: browsers tell a page nothing more about other origins.
+ * Replaces the message of a request without an answer, so that it says which request failed. Browsers tell a page no details about
+ * requests to other origins.
  * @param {string} words
  * @returns {(error: unknown) => never}
  */
@@ -79,7 +80,7 @@ const inWords = (words) => (error) => {
   throw error instanceof Refused && error.code === "UNREACHABLE" ? new Refused(error.code, words, 0, undefined) : error
 }
 
-/** 128 random bits, url-safe. Works outside of secure contexts too. */
+/** 128 random bits as hexadecimal digits. Unlike `crypto.randomUUID`, it also works outside of secure contexts. */
 export const freshId = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")
 
@@ -87,8 +88,8 @@ export const freshId = () =>
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 /**
- * The public API with one key, or with none. A request that changes something has an Idempotency-Key, so that it can be repeated
- * when its answer is lost; everything is tried three times.
+ * The public API with one key, or with none. A request that changes something has an Idempotency-Key, so that it can be repeated if
+ * its answer is lost. A request is tried up to three times, except for one that changes something without a key.
  */
 export class Api {
   /** @param {string | undefined} key */
@@ -138,7 +139,7 @@ export class Api {
   }
 
   /**
-   * One attempt, no repetition: for sends, which the outbox repeats.
+   * Sends a message in one attempt, without retries. The outbox retries sends itself.
    * @param {unknown} body
    * @returns {Promise<any>}
    */
@@ -152,7 +153,7 @@ export class Api {
   }
 
   /**
-   * Follows to the file's bytes.
+   * Downloads a file, following the redirect to its bytes.
    * @param {string} id
    */
   async file(id) {
@@ -172,7 +173,7 @@ export class Api {
    * @param {Blob} bytes
    */
   async upload(url, bytes) {
-    // Where the server keeps files itself, it is reached as this page was, whatever it calls itself.
+    // If the server stores files itself, the upload goes to the address of this page, which may differ from the one in the URL.
     const { pathname } = new URL(url)
     const own = pathname.includes("/v1/files/")
     await send(own ? urlOf(pathname.slice(pathname.indexOf("v1/files/"))) : url, { method: "PUT", body: bytes })

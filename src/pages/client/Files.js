@@ -1,6 +1,9 @@
 /** @import { Api } from "./Api.js" */
 
-/** What the server takes (wire.md G.5), and what browsers do not know the type of. @type {Readonly<Record<string, string>>} */
+/**
+ * The content types that the server accepts (wire.md G.5), by extension, because browsers do not know the type of every file.
+ * @type {Readonly<Record<string, string>>}
+ */
 const byExtension = {
   png: "image/png",
   jpg: "image/jpeg",
@@ -31,14 +34,14 @@ const typeOf = (file) => {
 /** @param {Blob} file */
 const digestOf = async (file) => {
   if (globalThis.crypto.subtle === undefined) {
-    throw new Error("Browsers compute the checksum of a file only on pages that came by https or from this machine: open this page so to send files.")
+    throw new Error("The browser cannot compute the checksum of a file on this page. To send files, open the page over https or on the server's machine.")
   }
   const digest = await crypto.subtle.digest("SHA-256", await file.arrayBuffer())
   return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("")
 }
 
 /**
- * Uploads a file for one recipient or group, and gives its id.
+ * Uploads a file for one recipient or group, and returns its id.
  * @param {Api} api
  * @param {{ to: string } | { conversation_id: string }} target
  * @param {File} file
@@ -48,7 +51,7 @@ export const upload = async (api, target, file) => {
   const type = typeOf(file)
   if (file.size === 0) throw new Error("This file is empty.")
   if (file.size > MAX_FILE) throw new Error("This file is larger than 26 MB, which is the most that can be sent.")
-  if (type === undefined) throw new Error("Files of this type are not taken. Pictures, PDF, JSON, text, CSV, audio and video are.")
+  if (type === undefined) throw new Error("Files of this type cannot be sent. You can send pictures, PDF, JSON, text, CSV, audio and video.")
   const { attachment_id: id, upload_url: url } = await api.post("v1/uploads", {
     ...target,
     filename: file.name.slice(0, 255),
@@ -60,7 +63,7 @@ export const upload = async (api, target, file) => {
   return id
 }
 
-/** Lets the browser save these bytes. @param {Blob} blob @param {string} name */
+/** Saves these bytes as a download of the browser. @param {Blob} blob @param {string} name */
 export const save = (blob, name) => {
   const url = URL.createObjectURL(blob)
   const link = document.createElement("a")

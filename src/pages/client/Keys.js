@@ -2,7 +2,7 @@ const NAME = "parley.keys"
 
 /** @typedef {{ readonly key: string, readonly watching: boolean }} Kept */
 
-/** The keys that somebody asked this browser to keep. @returns {ReadonlyArray<Kept>} */
+/** The keys that are stored in this browser at the person's request. @returns {ReadonlyArray<Kept>} */
 export const kept = () => {
   try {
     const list = JSON.parse(localStorage.getItem(NAME) ?? "[]")
@@ -23,7 +23,7 @@ const write = (list) => {
   }
 }
 
-/** Keeps a key in this browser; false if the browser does not. @param {string} key @param {boolean} watching */
+/** Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean} watching */
 export const keep = (key, watching) => write([...kept().filter((one) => one.key !== key), { key, watching }])
 
 /** @param {string} key */

@@ -1,6 +1,6 @@
 /**
  * The first index whose row ends after `position`.
- * @param {Float64Array} offsets where each row begins, and at last where the last one ends
+ * @param {Float64Array} offsets where each row begins, followed by where the last row ends
  * @param {number} position
  */
 export const rowAt = (offsets, position) => {

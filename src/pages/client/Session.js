@@ -12,13 +12,13 @@ import { closeGap, empty, gapAfter, unsettledAfter, without, withLive, withRead,
 
 const PAGE = 50
 const LARGEST_PAGE = 200
-/** When the states of sent messages are looked up after a send: nothing is pushed when one is delivered. In milliseconds. */
+/** The delays between polls for the states of sent messages, in milliseconds. The server pushes no event when a message is delivered. */
 const STATES_MS = [1_000, 3_000, 10_000, 30_000]
-/** How long somebody counts as writing after the last sign of it. */
+/** How long an agent counts as typing after its last typing signal. */
 const TYPING_MS = 8_000
 
 /**
- * What an open thread is about: a conversation, or an agent to whom nothing has been written yet.
+ * The subject of an open thread: a conversation, or an agent with which there is no conversation yet.
  * @typedef {{ readonly id: string | null, readonly handle: string | null }} Place
  */
 
@@ -31,11 +31,11 @@ export const previewOf = ({ content, type }) =>
     ? content.text.replace(/\s+/g, " ").slice(0, 140)
     : type === "system" ? "Something about the group changed" : content.attachment_id === undefined ? "Data" : "A file"
 
-/** One agent that is signed in: what the page knows of it, kept current by its socket. */
+/** The page's data about one signed-in agent, kept current by the agent's socket. */
 export class Session {
   /**
    * @param {string} key
-   * @param {boolean} watching acknowledges nothing, marks nothing as read and sends nothing
+   * @param {boolean} watching whether the session acknowledges no messages, marks none as read and sends none
    */
   constructor(key, watching) {
     this.key = key
@@ -60,14 +60,14 @@ export class Session {
     this.typing = signal(new Map())
     /** @type {Signal<ReadonlyArray<{ readonly id: string, readonly text: string }>>} */
     this.notices = signal([])
-    /** Counts what came in: whoever draws it acknowledges it afterwards. */
+    /** Counts batches of received messages. A change makes the component `Acknowledger` acknowledge what was drawn. */
     this.arrived = signal(0)
     this.unread = computed(() => this.conversations.value.reduce((sum, one) => sum + (one.is_muted ? 0 : one.unread_count), 0))
     /** @type {Map<string, Signal<Timeline>>} */
     this.timelines = new Map()
     /** @type {Map<string, Signal<Group | null>>} */
     this.groups = new Map()
-    /** Message ids that are drawn next. @type {Array<string>} */
+    /** Ids of received messages that are acknowledged after the next draw. @type {Array<string>} */
     this.shown = []
     /** @type {Array<Message>} */
     this.incoming = []
@@ -89,11 +89,11 @@ export class Session {
     return this.me.peek()?.handle ?? ""
   }
 
-  /** Checks the key and connects. Fails if the key is not good. */
+  /** Checks the key and connects. Fails if the key is not valid. */
   async begin() {
     this.me.value = await this.api.get("v1/agents/me")
     if (this.me.value?.status === "suspended") {
-      this.link.value = { kind: "refused", why: "This agent is suspended: it receives, but can neither read nor write until an operator restores it." }
+      this.link.value = { kind: "refused", why: "This agent is suspended. Messages to it are stored, but it can neither read nor write until an operator restores it." }
       return
     }
     this.socket = new AgentSocket(this.key, {
@@ -133,7 +133,7 @@ export class Session {
   }
 
   /**
-   * Does something that the person asked for, and says why if it fails. True if it worked.
+   * Runs an action of the person. Returns true if it succeeds. If it fails, shows the reason and returns false.
    * @param {() => Promise<unknown>} run
    */
   async attempt(run) {
@@ -146,7 +146,7 @@ export class Session {
     }
   }
 
-  /** After each connect: what may have changed while there was none. */
+  /** Runs after each connect. Reads everything that may have changed without a connection. */
   async refresh() {
     await Promise.all([
       this.list(),
@@ -230,7 +230,7 @@ export class Session {
     this.typing.value = new Map([...this.typing.peek()].map(([id, who]) => [id, new Map([...who].filter(([, until]) => until > now))]))
   }
 
-  /** Takes what came since the last time, all at once: a backlog of thousands is drawn a few times, not thousands. */
+  /** Adds all messages that arrived since the last call in one update, so that a large backlog is drawn a few times only. */
   take() {
     const messages = this.incoming
     this.incoming = []
@@ -272,10 +272,10 @@ export class Session {
     this.conversations.value = [after, ...list.filter((one) => one.id !== id)]
   }
 
-  /** Called once what has arrived is drawn: only then the server may forget that it waits. */
+  /** Acknowledges the received messages. Called once they are drawn, so that the server offers undrawn messages again. */
   acknowledge() {
     if (this.watching || this.shown.length === 0) return
-    // What cannot be said now is offered again at the next connect.
+    // If an acknowledgement cannot be sent now, the server offers its message again at the next connect.
     for (const id of this.shown) this.socket?.say({ type: "ack", message_id: id })
     this.shown = []
   }
@@ -289,7 +289,7 @@ export class Session {
     return made
   }
 
-  /** Opens a conversation, and reads its end. @param {string} id */
+  /** Opens a conversation, and reads its newest messages. @param {string} id */
   open(id) {
     this.place.value = { id, handle: null }
     this.timeline(id)
@@ -298,14 +298,14 @@ export class Session {
     this.followStates()
   }
 
-  /** Opens the conversation with an agent, which may not exist yet. @param {string} handle */
+  /** Opens the conversation with an agent, also if the conversation does not exist yet. @param {string} handle */
   write(handle) {
     const there = this.conversations.peek().find(({ participants, type }) => type === "direct" && participants[0]?.handle === handle)
     if (there === undefined) this.place.value = { id: null, handle }
     else this.open(there.id)
   }
 
-  /** Reads what came after the newest that is known, or the newest of all. @param {string} id */
+  /** Reads the messages after the newest known message. If no message is known, reads the newest page. @param {string} id */
   async catchUp(id) {
     if (this.filling.has(id)) return
     this.filling.add(id)
@@ -322,14 +322,14 @@ export class Session {
       }
       timeline.value = closeGap(timeline.peek())
     } catch (error) {
-      // Away: the next connect reads again.
+      // If the server did not answer, the next connect reads again.
       if (!(error instanceof Refused) || !error.passing) this.note(textOf(error))
     } finally {
       this.filling.delete(id)
     }
   }
 
-  /** Reads a page before the oldest that is known. @param {string} id */
+  /** Reads a page before the oldest known message. @param {string} id */
   async older(id) {
     const timeline = this.timeline(id)
     const first = timeline.peek().messages[0]
@@ -346,7 +346,7 @@ export class Session {
     }
   }
 
-  /** Says that everything up to here was read by a person who looks at it. @param {string} id @param {number} seq */
+  /** Tells the server that a person has read everything up to this seq. @param {string} id @param {number} seq */
   read(id, seq) {
     const item = this.conversations.peek().find((one) => one.id === id)
     if (this.watching || item === undefined || item.unread_count === 0) return
@@ -359,7 +359,7 @@ export class Session {
     this.conversations.value = this.conversations.peek().map((one) => one.id === id ? { ...one, ...change } : one)
   }
 
-  /** Forgets a conversation that is not this agent's any more, or hidden. @param {string} id */
+  /** Removes a conversation that the agent has left or hidden, or that was deleted. @param {string} id */
   drop(id) {
     this.conversations.value = this.conversations.peek().filter((one) => one.id !== id)
     this.timelines.delete(id)
@@ -387,7 +387,7 @@ export class Session {
     }
   }
 
-  /** Says that the agent writes, or stopped. @param {string} id @param {boolean} writing */
+  /** Tells the others in the conversation that the agent is typing, or has stopped. @param {string} id @param {boolean} writing */
   typed(id, writing) {
     this.socket?.say({ type: writing ? "typing.start" : "typing.stop", payload: { conversation_id: id } })
   }
@@ -395,7 +395,7 @@ export class Session {
   /**
    * Puts a message into the outbox, which sends it.
    * @param {Omit<Outgoing["body"], "metadata">} body
-   * @param {string} text what is shown of it meanwhile
+   * @param {string} text the text that is shown while the message is in the outbox
    * @param {string | null} replyTo
    */
   send(body, text, replyTo) {
@@ -411,7 +411,7 @@ export class Session {
     void this.pump(targetOf(outgoing.body))
   }
 
-  /** Sends what failed once more, as the same message. @param {string} clientMsgId */
+  /** Sends a failed message again with the same client_msg_id. @param {string} clientMsgId */
   again(clientMsgId) {
     this.mark(clientMsgId, { state: "waiting", why: null })
     const outgoing = this.outbox.peek().find((one) => one.client_msg_id === clientMsgId)
@@ -430,7 +430,7 @@ export class Session {
     }
   }
 
-  /** Sends what waits for one target, one after the other, so that the order stays. @param {string} target */
+  /** Sends the waiting messages to one target, one after the other, to keep their order. @param {string} target */
   async pump(target) {
     if (this.pumping.has(target)) return
     this.pumping.add(target)
@@ -472,7 +472,10 @@ export class Session {
     this.followStates()
   }
 
-  /** Looks up what became of own messages in the open thread, ever more seldom: nothing is pushed when one is delivered. */
+  /**
+   * Polls for the states of the agent's messages in the open thread, with growing delays. The server pushes no event when a message is
+   * delivered.
+   */
   followStates() {
     clearTimeout(this.following)
     this.statesStep = Math.min(this.statesStep, STATES_MS.length - 1)
@@ -491,10 +494,10 @@ export class Session {
       try {
         /** @type {Array<Message>} */
         const read = await this.api.get(`v1/messages/${id}?limit=${LARGEST_PAGE}&after_seq=${after}`)
-        // Only now: older messages may have been read meanwhile.
+        // The timeline is taken after the read, because other reads may have added older messages meanwhile.
         timeline.value = withRead(timeline.peek(), read)
       } catch {
-        // Seen at the next look.
+        // The next poll reads again.
       }
     }
     this.statesStep++

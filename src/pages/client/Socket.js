@@ -1,14 +1,16 @@
 import { socketUrl } from "./Api.js"
 
-/** How often the socket shows that it is alive, and how long it may be silent after that, in milliseconds. */
+/** After this many milliseconds without a frame, the page sends a ping. */
 const PING_MS = 20_000
+/** If no frame follows the ping within this many milliseconds, the page closes the socket. */
 const SILENT_MS = 10_000
-/** How long the first frame may take to be answered. */
+/** The time-out from connecting to the first frame of the server, in milliseconds. */
 const HELLO_MS = 8_000
 const LONGEST_MS = 30_000
 
 /**
- * How long to wait before the n-th attempt: anything up to a bound that doubles, so that many pages do not return at once.
+ * The wait before the n-th attempt, in milliseconds. It is random, so that many pages do not reconnect at once. Its upper bound doubles
+ * with each attempt, up to LONGEST_MS.
  * @param {number} attempt
  */
 export const backoffMs = (attempt) => Math.round(250 + Math.random() * Math.min(LONGEST_MS, 500 * 2 ** attempt))
@@ -18,7 +20,7 @@ export const backoffMs = (attempt) => Math.round(250 + Math.random() * Math.min(
  * @typedef {{ link: (link: Link) => void, hello: () => void, frame: (type: string, payload: any) => void }} Listener
  */
 
-/** One agent's WebSocket, which connects again for as long as the key may be good. */
+/** One agent's WebSocket. It reconnects until the server refuses the key. */
 export class AgentSocket {
   /**
    * @param {string} key
@@ -63,7 +65,7 @@ export class AgentSocket {
     }
     const silent = () => {
       socket.close()
-      lost("The server fell silent.")
+      lost("The server stopped answering.")
     }
     const heard = () => {
       clearTimeout(this.watch)
@@ -91,12 +93,12 @@ export class AgentSocket {
       if (code === 1008 || code === 4401 || code === 4403) {
         over = true
         this.end()
-        this.listener.link({ kind: "refused", why: reason === "" ? "The server does not take this key any more." : reason })
+        this.listener.link({ kind: "refused", why: reason === "" ? "The server no longer accepts this key." : reason })
       } else lost(code === 1001 ? "The server is restarting." : reason === "" ? "The server does not answer." : reason)
     })
   }
 
-  /** Says a frame; false if there is no connection, in which case it is not said later either. @param {unknown} frame */
+  /** Sends a frame. Returns false if there is no connection. The frame is then dropped. @param {unknown} frame */
   say(frame) {
     if (this.socket?.readyState !== WebSocket.OPEN) return false
     this.socket.send(JSON.stringify(frame))

@@ -13,9 +13,9 @@ const stateOf = (text) => {
 const textOf = (value) => typeof value === "string" && value !== "" ? value : undefined
 
 /**
- * The states of the tasks (A2A) that these messages of a direct conversation began, by the messages' ids. The rules are the
- * server's (wire.md N, Task), over the messages that are there: one that was not loaded may have changed a state.
- * @param {ReadonlyArray<Message>} messages in their order
+ * The states of the A2A tasks that these messages of a direct conversation began, by the messages' ids. The rules are the server's
+ * (wire.md N, Task). A state can be wrong if a message that changed the task is not loaded.
+ * @param {ReadonlyArray<Message>} messages the loaded messages, oldest first
  * @returns {ReadonlyMap<string, string>}
  */
 export const taskStates = (messages) => {
@@ -28,7 +28,7 @@ export const taskStates = (messages) => {
     const replyTo = textOf(metadata["reply_to"])
     const state = stateOf(a2a["state"])
     if (taskId === id) {
-      // The server marks a cancelled one.
+      // The server marks the first message of a cancelled task.
       tasks.push({ id, caller: sender, state: state === "CANCELED" ? state : "SUBMITTED", newest: message, ids: [id] })
       continue
     }

@@ -1,11 +1,11 @@
 /** @import { Message, Receipt } from "./Wire.ts" */
 
 /**
- * The known messages of one conversation, oldest first, as a list without holes: from `messages[0]` on every message that this
- * agent may see is there. Messages that come while some before them are missing are kept aside until those are fetched.
+ * The known messages of one conversation, oldest first. `messages` has no holes: it holds every message that this agent may see, from
+ * `messages[0]` to the last one. A message that arrives while earlier ones are missing is kept in `aside` until those are fetched.
  *
  * @typedef {{ readonly messages: ReadonlyArray<Message>, readonly aside: ReadonlyArray<Message>, readonly complete: boolean }} Timeline
- * `complete`: there is nothing older.
+ * `complete` is true if there are no older messages.
  */
 
 /** @type {Timeline} */
@@ -17,14 +17,14 @@ const bySeq = (a, b) => a.seq - b.seq
 const rank = { stored: 0, delivered: 1, read: 2 }
 
 /**
- * Of two looks at one message the later state: states only move forward.
+ * Of two copies of one message, the copy with the later state. States only move forward.
  * @param {Message} known
  * @param {Message} seen
  */
 const later = (known, seen) => rank[seen.status] >= rank[known.status] ? { ...seen, delivery_id: known.delivery_id ?? seen.delivery_id ?? null } : known
 
 /**
- * Adds what a read of history returned, a stretch without holes that touches or overlaps what is known, or the first.
+ * Adds the result of a read of history. The result has no holes itself, and touches or overlaps `messages`, unless those are empty.
  * @param {Timeline} timeline
  * @param {ReadonlyArray<Message>} read
  * @returns {Timeline}
@@ -40,7 +40,7 @@ export const withRead = (timeline, read) => {
 }
 
 /**
- * Takes from aside what follows on now.
+ * Moves the messages of `aside` that now follow the last message to `messages`.
  * @param {Timeline} timeline
  * @returns {Timeline}
  */
@@ -61,7 +61,7 @@ const settle = (timeline) => {
 }
 
 /**
- * Adds a message that came by the socket or as the answer to a send.
+ * Adds a message that came over the socket or as the answer to a send.
  * @param {Timeline} timeline
  * @param {Message} message
  * @returns {Timeline}
@@ -73,7 +73,7 @@ export const withLive = (timeline, message) => {
     return { ...timeline, messages: timeline.messages.with(index, later(there, message)) }
   }
   const last = timeline.messages.at(-1)?.seq ?? 0
-  // Older than what is shown, or in a hole that was one because something is hidden there: history has it.
+  // The message is older than the last one, so it belongs to history. A read of history returns it if the agent may see it.
   if (message.seq <= last) return timeline
   if (message.seq === last + 1) return settle({ ...timeline, messages: [...timeline.messages, message] })
   if (timeline.aside.some(({ id }) => id === message.id)) return timeline
@@ -81,13 +81,14 @@ export const withLive = (timeline, message) => {
 }
 
 /**
- * The seq after which messages are missing; undefined if none are.
+ * The seq after which messages are missing; undefined if none are missing.
  * @param {Timeline} timeline
  */
 export const gapAfter = ({ aside, messages }) => aside.length === 0 ? undefined : messages.at(-1)?.seq ?? 0
 
 /**
- * After a read that began at the gap and reached the newest message: what is still aside follows a number that nobody shows.
+ * Moves all of `aside` to `messages`. Called after a read from the gap to the newest message: seqs that are still missing belong to
+ * messages that this agent may not see.
  * @param {Timeline} timeline
  * @returns {Timeline}
  */
@@ -95,8 +96,8 @@ export const closeGap = (timeline) =>
   timeline.aside.length === 0 ? timeline : withRead({ ...timeline, aside: [] }, timeline.aside)
 
 /**
- * What a receipt says of own messages. In a direct conversation everything up to its seq has been read; in a group one member has
- * read, which is not all of them.
+ * Marks the agent's own messages of a direct conversation as read, up to the seq of the receipt. A receipt of a group must not be passed
+ * here, because it says only that one member has read.
  * @param {Timeline} timeline
  * @param {Receipt} receipt
  * @param {string} own
@@ -114,7 +115,8 @@ export const withReceipt = (timeline, receipt, own) => ({
 export const without = (timeline, id) => ({ ...timeline, messages: timeline.messages.filter((message) => message.id !== id) })
 
 /**
- * The seq before the first own message that is not read yet, within the newest 200: from there on states are looked up again.
+ * The seq before the agent's first unread message among the newest 200 messages, after which states are polled again; undefined if all
+ * of them are read.
  * @param {Timeline} timeline
  * @param {string} own
  */

@@ -109,7 +109,7 @@ export interface Receipt {
   readonly through_seq: number
 }
 
-/** A message that is on its way, or did not get there. */
+/** A message in the outbox: it waits, is being sent, or has failed. */
 export interface Outgoing {
   readonly client_msg_id: string
   readonly body: {

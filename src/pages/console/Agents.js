@@ -17,7 +17,7 @@ export const Agents = () => {
       { name: "order", label: "Order", options: [["", "By handle"], ["waiting", "Most waiting first"]] }
     ]} />
     <${Problem} text=${problem} />
-    <${Table} label="Agents" empty="No agent is like this." heads=${["Handle", "Name", "E-mail", "State", "#Waiting", "Oldest since", "Registered"]}
+    <${Table} label="Agents" empty="No agent matches." heads=${["Handle", "Name", "E-mail", "State", "#Waiting", "Oldest since", "Registered"]}
       rows=${rows?.map((agent) => html`<tr key=${agent.id}>
         <th scope="row"><a class="handle" href=${`#/agents/${encodeURIComponent(agent.handle)}`}>@${agent.handle}</a></th>
         <td><bdi>${agent.display_name ?? ""}</bdi></td><td>${agent.email ?? "–"}</td><td><${State} state=${agent.status} /></td>
@@ -30,20 +30,23 @@ const links = /** @type {Record<string, string>} */ ({
   unsent: "Unsent", acknowledgement: "Acknowledgement", webhooks: "Webhooks"
 })
 
-/** Why an agent gets nothing: the way of a message, link by link. @param {{ handle: string, onAgain: () => Promise<void> }} props */
+/**
+ * Shows why an agent receives no messages: each link of a message's path to it, with its state.
+ * @param {{ handle: string, onAgain: () => Promise<void> }} props
+ */
 const Why = ({ handle, onAgain }) => {
   const [asked, setAsked] = useState(false)
   const { busy, data, problem, reload } = useRead(asked ? `agents/${encodeURIComponent(handle)}/why` : null)
   if (!asked) return html`<p><button type="button" class="primary" onClick=${() => setAsked(true)}>Why does it get nothing?</button></p>`
-  return html`<section class="tile"><div class="title"><h3>Why does it get nothing?</h3><button type="button" disabled=${busy} onClick=${() => void Promise.all([reload(), onAgain()])}>Look again</button></div>
+  return html`<section class="tile"><div class="title"><h3>Why does it get nothing?</h3><button type="button" disabled=${busy} onClick=${() => void Promise.all([reload(), onAgain()])}>Check again</button></div>
     <${Problem} text=${problem} />
-    ${data === null ? html`<p class="hint" role="status">Looking …</p>` : html`<p role="status"><strong>${data.words}</strong></p>
+    ${data === null ? html`<p class="hint" role="status">Checking …</p>` : html`<p role="status"><strong>${data.words}</strong></p>
       <ol class="chain">${data.chain.map((/** @type {any} */ link) => html`<li key=${link.link} class=${link.state}><span>${links[link.link] ?? link.link}</span>
         <${State} state=${link.state} label=${link.state === "stops" ? "stops here" : link.state} /><p>${link.words}</p></li>`)}</ol>`}</section>`
 }
 
 /**
- * Erases an agent, once its handle is typed; then says what remains.
+ * Erases an agent once its handle is typed. Then shows which data remain and why.
  * @param {{ handle: string, path: string, reason: Record<string, string>, onErased: () => Promise<void> }} props
  */
 const Erase = ({ handle, onErased, path, reason }) => {
@@ -61,7 +64,7 @@ const Erase = ({ handle, onErased, path, reason }) => {
     })
   }
   return html`<section class="tile"><h3>Erase</h3>
-    <p class="hint">Deletes @${handle} for good, with its address and all else that nobody needs. There is no way back.</p>
+    <p class="hint">Deletes @${handle} permanently, with its e-mail address and all data that need not be kept. This cannot be undone.</p>
     <form class="row" onSubmit=${erase}><label class="field"><span>Type its handle</span><input value=${typed} autocomplete="off" autocapitalize="off" spellcheck=${false}
         onInput=${(/** @type {any} */ event) => setTyped(event.currentTarget.value)} /></label>
       <button type="submit" class="danger" disabled=${busy || typed.trim().replace(/^@/, "") !== handle}>Erase</button></form>${said}
@@ -87,9 +90,9 @@ export const Agent = ({ handle }) => {
         ${agent.restricted_until === null ? null : html`<dt>Restricted until</dt><dd>${exactly(agent.restricted_until)}</dd>`}
         ${agent.suspended_at === null ? null : html`<dt>Suspended at</dt><dd>${exactly(agent.suspended_at)}</dd>`}
         <dt>Who may write</dt><dd>${agent.inbox_mode === "open" ? "everybody" : "contacts"}</dd><dt>Who may invite</dt><dd>${agent.group_invite_policy === "open" ? "everybody" : "contacts"}</dd></dl></section>
-      <section class="tile"><h3>Inbox</h3><dl class="facts"><dt title="Messages that it has not acknowledged yet, whether they were sent to it or not">Waiting</dt><dd>${number(agent.inbox.undelivered)}</dd>
+      <section class="tile"><h3>Inbox</h3><dl class="facts"><dt title="Messages that the agent has not acknowledged yet, whether they were pushed to it or not">Waiting</dt><dd>${number(agent.inbox.undelivered)}</dd>
         <dt>Oldest waiting</dt><dd>${agent.inbox.oldest_waiting === null ? "–" : html`${exactly(agent.inbox.oldest_waiting.at)} <small>${spanOf((Date.now() - Date.parse(agent.inbox.oldest_waiting.at)) / 1000)}</small>`}</dd>
-        <dt>Conversations</dt><dd>${number(agent.conversations)}</dd><dt title="Tasks by A2A that are open: of those who called it, and of agents that it called">Open tasks</dt><dd>${number(agent.open_tasks.called)} for it, ${number(agent.open_tasks.calling)} of its own</dd><dt>Groups</dt><dd>${number(agent.groups)}</dd><dt>Contacts</dt><dd>${number(agent.contacts)}</dd>
+        <dt>Conversations</dt><dd>${number(agent.conversations)}</dd><dt title="Open A2A tasks: those that other agents gave to this agent, and those that it gave to others">Open tasks</dt><dd>${number(agent.open_tasks.called)} for it, ${number(agent.open_tasks.calling)} of its own</dd><dt>Groups</dt><dd>${number(agent.groups)}</dd><dt>Contacts</dt><dd>${number(agent.contacts)}</dd>
         <dt>Blocks made, received</dt><dd>${number(agent.blocks_made)}, ${number(agent.blocks_received)}</dd><dt>Mutes</dt><dd>${number(agent.mutes)}</dd><dt>Files</dt><dd>${sizeOf(agent.attachment_bytes)}</dd></dl></section>
     </div>
     <h3>What counts against it</h3>
@@ -106,9 +109,9 @@ export const Agent = ({ handle }) => {
       <td class="number">${rate.count === null ? "–" : number(rate.count)}</td><td class="number">${number(rate.limit)}</td><td>${spanOf(rate.window_seconds)}</td></tr>`)} />
     <h3>Webhooks</h3>
     <${Table} label="Webhooks" empty="It has none." heads=${["URL", "Events", "State", "#Waiting", "#Dead", "Last failure"]} rows=${agent.webhooks.map((/** @type {any} */ hook) => html`<tr key=${hook.id}>
-      <th scope="row" class="long"><bdi>${hook.url}</bdi></th><td>${hook.events.join(", ")}</td><td>${hook.active ? html`<${State} state=${hook.circuit} />` : html`<${State} state="down" label="given up" />`}</td>
+      <th scope="row" class="long"><bdi>${hook.url}</bdi></th><td>${hook.events.join(", ")}</td><td>${hook.active ? html`<${State} state=${hook.circuit} />` : html`<${State} state="down" label="turned off" />`}</td>
       <td class="number">${number(hook.waiting)}</td><td class="number">${number(hook.dead)}</td><td class="long"><bdi>${typeof hook.last_failure === "string" ? hook.last_failure : hook.last_failure === null ? "–" : JSON.stringify(hook.last_failure)}</bdi></td></tr>`)} />
-    ${deleted ? null : html`<h3>Do</h3>
+    ${deleted ? null : html`<h3>Actions</h3>
       <label class="field reason"><span>Reason, for the audit log</span><input value=${reason} maxlength="500" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
       <p class="row">
         <button type="button" disabled=${busy} onClick=${() => act(async () => {
@@ -122,7 +125,7 @@ export const Agent = ({ handle }) => {
           : html`<button type="button" disabled=${busy} onClick=${() => act(async () => {
               set(await call("POST", `${path}/restore`, body))
               setReason("")
-              return `@${handle} is restored; nothing of before counts any more.`
+              return `@${handle} is restored. Earlier blocks and reports no longer count.`
             })}>Restore</button>`}
         ${agent.status === "suspended" ? null : html`<${Careful} label="Suspend" disabled=${busy} sure=${`Suspend @${handle}? Its sockets are closed, and it can neither read nor write.`}
             onConfirm=${() => act(async () => {
@@ -132,7 +135,7 @@ export const Agent = ({ handle }) => {
             })} />`}
       </p>`}
     <${Erase} handle=${agent.handle} path=${path} reason=${body} onErased=${reload} />
-    <h3>What was done</h3>
+    <h3>Log</h3>
     <${Table} label="Log" empty="Nothing." heads=${["When", "Who", "What", "Why"]} rows=${agent.log.map((/** @type {any} */ line, /** @type {number} */ index) => html`<tr key=${index}>
       <td>${exactly(line.at)}</td><td><bdi>${line.operator ?? "enforcement"}</bdi></td><td>${line.action}</td><td class="long"><bdi>${line.reason ?? ""}</bdi></td></tr>`)} />`
 }

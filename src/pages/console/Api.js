@@ -2,9 +2,9 @@ import { useEffect, useState } from "preact/hooks"
 
 const base = new URL("./console/api/", document.baseURI)
 
-/** A refusal, in the words of the server. */
+/** A refusal, with the server's message. */
 export class Refused extends Error {
-  /** @param {number} status 0: no answer @param {string} message */
+  /** @param {number} status 0 if there was no answer @param {string} message */
   constructor(status, message) {
     super(message)
     this.status = status
@@ -16,11 +16,11 @@ export const textOf = (error) => error instanceof Error ? error.message : String
 
 export const streamUrl = () => new URL("stream", base).href
 
-/** Called when the server knows no session here any more. @type {{ current: () => void }} */
+/** Called when the operator's session no longer exists. @type {{ current: () => void }} */
 export const onOutside = { current: () => undefined }
 
 /**
- * The operators' API, with the session's cookie.
+ * Calls the operators' API with the session's cookie.
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
@@ -41,7 +41,7 @@ export const call = async (method, path, body) => {
   }
   const answer = await response.json().catch(() => ({}))
   if (response.ok) return answer
-  // Outsiders get 404 for everything; so does an operator for what is not there.
+  // The server answers 404 to everybody without a session, and to an operator if the thing does not exist. This call finds out which.
   if (response.status === 404 && path !== "session") {
     call("GET", "session").catch((error) => {
       if (error instanceof Refused && error.status === 404) onOutside.current()
@@ -59,8 +59,8 @@ export const withQuery = (path, query) => {
 }
 
 /**
- * Reads a path of the API when a part of the page appears, and again when asked.
- * @param {string | null} path null: nothing is read
+ * Reads a path of the API when a component appears, and again on `reload`.
+ * @param {string | null} path null to read nothing
  * @returns {{ data: any, problem: string | null, busy: boolean, reload: () => Promise<void>, set: (data: any) => void }}
  */
 export const useRead = (path) => {

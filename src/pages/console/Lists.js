@@ -11,7 +11,7 @@ export const Groups = () => {
   return html`<div class="title"><h2>Groups</h2></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "name", label: "Name contains" }, { name: "member", label: "Has the member (handle)" }]} />
     <${Problem} text=${problem} />
-    <${Table} label="Groups" empty="No group is like this." heads=${["Name", "#Members", "#Messages", "Made by", "Last message"]}
+    <${Table} label="Groups" empty="No group matches." heads=${["Name", "#Members", "#Messages", "Created by", "Last message"]}
       rows=${rows?.map((group) => html`<tr key=${group.id}><th scope="row"><a href=${`#/groups/${group.id}`}><bdi>${group.name}</bdi></a>${group.deleted_at === null ? null : html` <small class="tag">deleted</small>`}</th>
         <td class="number">${number(group.member_count)}</td><td class="number">${number(group.last_seq)}</td><td><${AgentLink} handle=${group.created_by} /></td><td>${exactly(group.last_message_at)}</td></tr>`) ?? null} />
     <${More} next=${next} />`
@@ -22,7 +22,7 @@ export const Group = ({ id }) => {
   const { data: group, problem } = useRead(`groups/${encodeURIComponent(id)}`)
   if (group === null) return html`<h2>Group</h2><${Problem} text=${problem} />`
   return html`<div class="title"><h2><bdi>${group.name}</bdi></h2><p class="hint" dir="auto">${group.description ?? ""}</p></div>
-    <dl class="facts wide"><dt>Id</dt><dd><code>${group.id}</code></dd><dt>Made by</dt><dd><${AgentLink} handle=${group.created_by} /></dd><dt>Since</dt><dd>${exactly(group.created_at)}</dd>
+    <dl class="facts wide"><dt>Id</dt><dd><code>${group.id}</code></dd><dt>Created by</dt><dd><${AgentLink} handle=${group.created_by} /></dd><dt>Since</dt><dd>${exactly(group.created_at)}</dd>
       <dt>Messages</dt><dd>${number(group.last_seq)}</dd><dt>Last</dt><dd>${exactly(group.last_message_at)}</dd><dt>Invited</dt><dd>${number(group.invites)}</dd>
       ${group.deleted_at === null ? null : html`<dt>Deleted</dt><dd>${exactly(group.deleted_at)}</dd>`}</dl>
     <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined"]} rows=${group.members.map((/** @type {any} */ member) => html`<tr key=${member.handle}>
@@ -36,7 +36,7 @@ export const Reports = () => {
   const decide = (/** @type {string} */ id, /** @type {string} */ what) => act(async () => {
     await call("POST", `reports/${encodeURIComponent(id)}/${what}`, {})
     await reload()
-    return what === "uphold" ? "Upheld: it goes on counting." : "Dismissed: it counts no more."
+    return what === "uphold" ? "Upheld: the report still counts." : "Dismissed: the report no longer counts."
   })
   return html`<div class="title"><h2>Reports</h2></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "state", label: "State", options: [["open", "Open"], ["upheld", "Upheld"], ["dismissed", "Dismissed"]] }, { name: "agent", label: "About (handle)" }]} />
@@ -60,13 +60,13 @@ export const Webhooks = () => {
     return message
   })
   const which = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""))
-  return html`<div class="title"><h2>Webhooks</h2><p class="hint">Deliveries that were given up after their last attempt.</p></div>
+  return html`<div class="title"><h2>Webhooks</h2><p class="hint">Deliveries whose final attempt failed. The server does not retry them by itself.</p></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "Of the agent (handle)" }, { name: "webhook", label: "Of the webhook (id)" }]} />
     <${Problem} text=${problem} />${said}
-    ${rows === null || rows.length === 0 ? null : html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${Object.keys(which).length === 0 ? "Post every dead delivery of everybody again?" : "Post all of these again?"}
+    ${rows === null || rows.length === 0 ? null : html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${Object.keys(which).length === 0 ? "Post all dead deliveries of all agents again?" : "Post all of these again?"}
       onConfirm=${() => retry("webhooks/retry", which)} /></p>`}
-    <${Table} label="Dead deliveries" empty="None is dead." heads=${["Died", "Agent", "URL", "Event", "#Attempts", "Failure", "Do"]} rows=${rows?.map((one) => html`<tr key=${one.no}>
-      <td>${exactly(one.dead_at)}</td><td><${AgentLink} handle=${one.agent} /></td><th scope="row" class="long"><bdi>${one.url}</bdi>${one.webhook_active ? null : html` <small class="tag">given up</small>`}</th>
+    <${Table} label="Dead deliveries" empty="No dead deliveries." heads=${["Died", "Agent", "URL", "Event", "#Attempts", "Failure", "Action"]} rows=${rows?.map((one) => html`<tr key=${one.no}>
+      <td>${exactly(one.dead_at)}</td><td><${AgentLink} handle=${one.agent} /></td><th scope="row" class="long"><bdi>${one.url}</bdi>${one.webhook_active ? null : html` <small class="tag">turned off</small>`}</th>
       <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><bdi>${one.failure ?? ""}</bdi></td>
       <td><button type="button" disabled=${busy} onClick=${() => retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button></td></tr>`) ?? null} />
     <${More} next=${next} />`
@@ -78,7 +78,7 @@ const LimitRow = ({ agent, limit, onDone }) => {
   const [hours, setHours] = useState("")
   const { act, busy, said } = useActions()
   const forAll = agent === ""
-  // Nothing to set: the value in force, or no number. A time makes it a change, which keeps the value for so long.
+  // There is nothing to set if the value is no number, or is the value in force and has no time. With a time, the value in force is kept.
   const idle = !/^\d+$/.test(value) || (hours === "" && Number(value) === limit.value)
   const set = () => {
     if (idle) return
@@ -103,10 +103,10 @@ const LimitRow = ({ agent, limit, onDone }) => {
         event.preventDefault()
         if (!forAll) set()
       }}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} />
-        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours; empty: until it is taken back" onInput=${(/** @type {any} */ event) => setHours(event.currentTarget.value)} />
+        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours. If empty, until the change is taken back." onInput=${(/** @type {any} */ event) => setHours(event.currentTarget.value)} />
         ${forAll
           ? html`<${Careful} label="Set" disabled=${busy || idle} sure=${`Set ${limit.name} to ${value} for all?`} onConfirm=${set} />`
-          : html`<button type="submit" disabled=${busy || idle}>Set</button>`}</form>` : html`<small>Set it in the configuration, and restart.</small>`}${said}</td></tr>`
+          : html`<button type="submit" disabled=${busy || idle}>Set</button>`}</form>` : html`<small>Change this limit in the configuration and restart the server.</small>`}${said}</td></tr>`
 }
 
 export const Limits = () => {
@@ -114,7 +114,7 @@ export const Limits = () => {
   const agent = (filter["agent"] ?? "").replace(/^@/, "")
   const { data, problem, reload } = useRead(agent === "" ? "limits" : `limits?agent=${encodeURIComponent(agent)}`)
   const [said, setSaid] = useState("")
-  return html`<div class="title"><h2>Limits</h2><p class="hint">${agent === "" ? "A change holds for all, on every node within a second." : html`What holds for @${agent}; a change holds for it alone.`}</p></div>
+  return html`<div class="title"><h2>Limits</h2><p class="hint">${agent === "" ? "A change applies to all agents, on every node within a second." : html`The limits of @${agent}. A change applies to this agent only.`}</p></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "For one agent (handle)" }]} />
     <${Problem} text=${problem} /><p role="status" aria-live="polite" class=${said === "" ? "unseen" : "said"}>${said}</p>
     <${Table} label="Limits" empty="None." heads=${["Limit", "Per", "#Default", "#In force", "Changes"]} rows=${data?.limits.map((/** @type {any} */ limit) => html`<${LimitRow} key=${`${limit.name} ${agent} ${limit.value}`} limit=${limit} agent=${agent}
@@ -129,7 +129,7 @@ export const Audit = () => {
   const { next, problem, rows } = useList("audit", "entries", filter)
   return html`<div class="title"><h2>Audit</h2></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "About (handle)" }, { name: "operator", label: "By (operator)" },
-      { name: "looks", label: "Show", options: [["false", "Changes"], ["true", "Changes and looks"]] }]} />
+      { name: "looks", label: "Show", options: [["false", "Changes"], ["true", "Changes and reads"]] }]} />
     <${Problem} text=${problem} />
     <${Table} label="Audit" empty="Nothing." heads=${["When", "Who", "What", "About", "Detail"]} rows=${rows?.map((entry) => html`<tr key=${entry.no}>
       <td>${exactly(entry.at)}</td><td><bdi>${entry.operator ?? "enforcement"}</bdi></td><th scope="row">${entry.action}</th><td><${AgentLink} handle=${entry.agent} /></td>
@@ -141,8 +141,8 @@ export const Audit = () => {
 export const Sessions = ({ onLeave }) => {
   const { data, problem, reload } = useRead("sessions")
   const { act, busy, said } = useActions()
-  return html`<div class="title"><h2>Sessions</h2><p class="hint">Who can use this console now: people, and programs by their tokens.</p></div><${Problem} text=${problem} />${said}
-    <${Table} label="Sessions" empty="None." heads=${["Operator", "Kind", "Begun", "Last used", "Ends", "Do"]} rows=${data?.sessions.map((/** @type {any} */ one) => html`<tr key=${one.id}>
+  return html`<div class="title"><h2>Sessions</h2><p class="hint">The people and programs that can use this console now. Programs use tokens.</p></div><${Problem} text=${problem} />${said}
+    <${Table} label="Sessions" empty="None." heads=${["Operator", "Kind", "Begun", "Last used", "Ends", "Action"]} rows=${data?.sessions.map((/** @type {any} */ one) => html`<tr key=${one.id}>
       <th scope="row"><bdi>${one.operator}</bdi>${one.name === null ? null : html` <small><bdi>${one.name}</bdi></small>`}${one.is_own ? html` <small class="tag">this one</small>` : null}</th>
       <td>${one.kind}</td><td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td>${exactly(one.expires_at)}</td>
       <td><button type="button" disabled=${busy} onClick=${() => one.is_own ? onLeave() : act(async () => {

@@ -10,7 +10,10 @@ import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
 import { Problem } from "./Parts.js"
 
-/** Who is signed in; null: nobody; undefined: not known yet. @type {import("@preact/signals").Signal<any>} */
+/**
+ * The operator's session; null if nobody is signed in, undefined while this is not known yet.
+ * @type {import("@preact/signals").Signal<any>}
+ */
 const session = signal(undefined)
 const problem = signal(/** @type {string | null} */ (null))
 const route = signal("/")
@@ -27,7 +30,7 @@ const leave = async () => {
 
 const begin = async () => {
   const token = /^#(?:token=)?(opl_[\w-]+)$/.exec(location.hash)?.[1]
-  // The token is for one use, and is in nobody's history from here on.
+  // The token can be used once. It is removed from the address and so from the browser's history.
   if (token !== undefined) history.replaceState(null, "", location.pathname)
   for (let attempt = 0;; attempt++) {
     try {
@@ -40,7 +43,7 @@ const begin = async () => {
         problem.value = token === undefined ? null : error.status === 404 ? "This link was used already, or is older than five minutes." : textOf(error)
         return
       }
-      problem.value = `${textOf(error)} It is tried again by itself.`
+      problem.value = `${textOf(error)} The page tries again automatically.`
       await new Promise((resolve) => setTimeout(resolve, Math.min(10_000, 500 * 2 ** attempt)))
     }
   }
@@ -48,7 +51,7 @@ const begin = async () => {
 
 const Outside = () =>
   html`<main class="door"><section class="sign-in"><h2>Console</h2><${Problem} text=${problem.value} />
-    <p>This page is for whoever runs the server. On the machine that it runs on, a command prints a link that signs you in, once:</p>
+    <p>This page is for the operators of this server. Run this command on the server's machine. It prints a link that signs you in once:</p>
     <pre class="command">npm run admin -- console</pre></section></main>`
 
 const Inside = () => {

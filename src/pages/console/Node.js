@@ -7,7 +7,7 @@ import { overview } from "./Overview.js"
 import { Plot } from "./Plot.js"
 import { Problem, State, useActions } from "./Parts.js"
 
-/** One node: what it does, and what it can be told. @param {{ address: string }} props */
+/** One node: its figures, and the actions that an operator can take on it. @param {{ address: string }} props */
 export const Node = ({ address }) => {
   const path = `nodes/${encodeURIComponent(address)}`
   const { data, problem, reload } = useRead(path)
@@ -24,23 +24,23 @@ export const Node = ({ address }) => {
         ? html`<button type="button" disabled=${busy} onClick=${() => act(async () => {
             await call("POST", `${path}/undrain`)
             await reload()
-            return "It takes requests again."
+            return "The node accepts requests again."
           })}>Undrain</button>`
-        : html`<${Careful} label="Drain" sure="Drain this node? It gives its shards and sockets to the others and stays up." disabled=${busy || node.state === "silent"}
+        : html`<${Careful} label="Drain" sure="Drain this node? It hands its shards and sockets to the other nodes and keeps running." disabled=${busy || node.state === "silent"}
             onConfirm=${() => act(async () => {
               await call("POST", `${path}/drain`)
               await reload()
-              return "It drains: its sockets close and its shards move to other nodes."
+              return "The node drains: its sockets close and its shards move to other nodes."
             })} />`}
       <label>Log level <select value=${node.log_level ?? "info"} disabled=${busy || node.log_level === null} onChange=${(/** @type {any} */ event) => {
         const level = event.currentTarget.value
         void act(async () => {
           await call("PUT", `${path}/log-level`, { level })
           await reload()
-          return `It logs from ${level} on, until it is restarted.`
+          return `The node logs at level ${level} until it is restarted.`
         })
       }}>${["debug", "info", "warn", "error"].map((level) => html`<option key=${level}>${level}</option>`)}</select></label>
-      <button type="button" onClick=${() => void reload()}>Read again</button>
+      <button type="button" onClick=${() => void reload()}>Reload</button>
     </p>
     <dl class="facts wide"><dt>Role</dt><dd>${node.role ?? "–"}</dd><dt>Version</dt><dd>${node.version ?? "–"}</dd><dt>Since</dt><dd>${exactly(node.since)}</dd>
       <dt>Shards</dt><dd>${node.shards ?? "–"}</dd><dt>Sockets</dt><dd>${node.sockets === null ? "–" : number(node.sockets)}</dd>

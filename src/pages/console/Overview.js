@@ -8,9 +8,9 @@ import { Problem, State, Table } from "./Parts.js"
 
 const MOST = 60
 
-/** The last overview, live by the stream. @type {import("@preact/signals").Signal<any>} */
+/** The last overview. A stream of the server keeps it current. @type {import("@preact/signals").Signal<any>} */
 export const overview = signal(null)
-/** A minute and an hour of totals; the stream adds to it. @type {import("@preact/signals").Signal<any>} */
+/** The totals of the last minute and of the last hour. The stream adds to the minute. @type {import("@preact/signals").Signal<any>} */
 const history = signal(null)
 const trouble = signal(/** @type {string | null} */ (null))
 
@@ -37,7 +37,7 @@ const add = (at) => {
   history.value = { ...before, minute: next(before.minute, true) }
 }
 
-/** Follows the overview for as long as the page is open; connects again by itself. */
+/** Keeps the overview current and reconnects its stream. Returns a function that stops it. */
 export const follow = () => {
   let ended = false
   /** @type {EventSource | undefined} */
@@ -70,14 +70,14 @@ export const follow = () => {
   const again = () => {
     source?.close()
     if (ended || timer !== undefined) return
-    trouble.value = "The server does not answer. It is tried again by itself; what is shown is old."
+    trouble.value = "The server does not answer. The page tries again automatically. Until then, its figures are old."
     timer = setTimeout(() => {
       timer = undefined
       void connect()
     }, 1000 + Math.random() * 2000)
   }
   void connect()
-  // The hour's values are made once a minute.
+  // The server adds a value to the hour once a minute, and the stream does not carry it.
   const hourly = setInterval(() => void read(), 60_000)
   return () => {
     ended = true

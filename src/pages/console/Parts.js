@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { classes, html } from "../shared/Html.js"
 import { textOf } from "./Api.js"
 
-/** What states look like: a colour and always the word. @type {Record<string, string>} */
+/** The colour of each state's tag. The tag always shows the state's name too. @type {Record<string, string>} */
 const tones = {
   ok: "good", ready: "good", active: "good", closed: "good", upheld: "bad", open: "warn",
   slow: "warn", not_ready: "warn", drained: "warn", restricted: "warn", probing: "warn", unknown: "warn",
@@ -16,9 +16,9 @@ export const State = ({ label, state }) => html`<span class=${classes("state-tag
 export const Problem = ({ text }) => text === null ? null : html`<p class="problem" role="alert">${text}</p>`
 
 /**
- * A table that can be scrolled sideways where it is too wide, by keyboard too.
+ * A table that scrolls sideways if it is too wide, also by keyboard. A head that begins with `#` marks a column of numbers.
  * @param {{ label: string, heads: ReadonlyArray<string>, rows: ReadonlyArray<any> | null, empty: string, numbers?: ReadonlyArray<number> }} props
- * `rows`: elements; null while they are read
+ * `rows` are elements, or null while they are loading.
  */
 export const Table = ({ empty, heads, label, rows }) =>
   rows !== null && rows.length === 0
@@ -31,7 +31,7 @@ export const Table = ({ empty, heads, label, rows }) =>
 export const More = ({ next }) => next === null ? null : html`<p><button type="button" onClick=${() => void next()}>More</button></p>`
 
 /**
- * What a page does on the operator's word: says what came of it.
+ * Runs the actions of an operator, one at a time, and shows the outcome of each.
  * @returns {{ said: any, act: (run: () => Promise<string | undefined | void>) => Promise<void>, busy: boolean }}
  */
 export const useActions = () => {
@@ -54,7 +54,7 @@ export const useActions = () => {
 export const AgentLink = ({ handle }) => handle === null ? html`–` : html`<a class="handle" href=${`#/agents/${encodeURIComponent(handle)}`}>@${handle}</a>`
 
 /**
- * A form of filters; what it holds is asked for when it is submitted.
+ * A form of filters. Submitting the form, or choosing an option, applies them.
  * @param {{ fields: ReadonlyArray<{ name: string, label: string, options?: ReadonlyArray<readonly [string, string]> }>, value: Record<string, string>, onChange: (value: Record<string, string>) => void }} props
  */
 export const Filters = ({ fields, onChange, value }) => {

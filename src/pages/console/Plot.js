@@ -8,7 +8,7 @@ import { number } from "../shared/Texts.js"
 /** @param {string} name */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
 
-/** A colour of the style sheet as the canvas takes it: it does not know light-dark(). @param {string} name */
+/** Resolves a colour of the style sheet for the canvas, which does not support light-dark(). @param {string} name */
 const resolved = (name) => {
   const probe = document.createElement("i")
   probe.style.color = `var(${name})`

@@ -1,7 +1,7 @@
-// Runs before anything is drawn, so that a chosen theme does not flash. Not a module: modules run later.
+// Applies a chosen theme before the page is drawn, so that the other theme does not flash. It is no module, because modules run later.
 try {
   const theme = localStorage.getItem("parley.theme")
   if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme
 } catch {
-  // A browser that keeps nothing for this site.
+  // The browser stores nothing for this site.
 }

@@ -12,7 +12,7 @@ export const clockOf = (at) => clock.format(new Date(at))
 export const exactly = (at) => at === null || at === undefined ? "–" : exact.format(new Date(at))
 
 /**
- * The time of day today, the date before.
+ * The time of day if it is today, otherwise the date.
  * @param {string} at
  */
 export const briefly = (at) => {

@@ -25,11 +25,11 @@ const choose = (next) => {
     if (next === "auto") localStorage.removeItem(KEY)
     else localStorage.setItem(KEY, next)
   } catch {
-    // It holds for this tab.
+    // The browser stores nothing for this site. The theme still applies to this tab.
   }
 }
 
-/** The control by which the theme is chosen. */
+/** A control to choose the theme. */
 export const ThemeChoice = () =>
   html`<label class="theme"><span class="unseen">Colours</span>
     <select value=${theme.value} onChange=${(/** @type {any} */ event) => choose(event.currentTarget.value)}>

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks"
 import { classes, html } from "./Html.js"
 
 /**
- * A small disc with the first letter of a handle, in one of a few colours that its name decides.
+ * A small disc with the first letter of a handle. The handle determines its colour.
  * @param {{ name: string, group?: boolean, dot?: string | undefined }} props
  */
 export const Monogram = ({ dot, group = false, name }) => {
@@ -14,7 +14,7 @@ export const Monogram = ({ dot, group = false, name }) => {
 }
 
 /**
- * A button for something that is not undone easily: it asks once more, in its own place.
+ * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the action.
  * @param {{ label: string, sure: string, onConfirm: () => unknown, disabled?: boolean }} props
  */
 export const Careful = ({ disabled = false, label, onConfirm, sure }) => {
@@ -29,7 +29,7 @@ export const Careful = ({ disabled = false, label, onConfirm, sure }) => {
           setAsking(false)
           onConfirm()
         }}>${label}</button>
-        <button type="button" onClick=${() => setAsking(false)}>Keep</button></span>`
+        <button type="button" onClick=${() => setAsking(false)}>Cancel</button></span>`
     : html`<button type="button" class="danger-quiet" disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
 }
 
@@ -37,12 +37,12 @@ export const Careful = ({ disabled = false, label, onConfirm, sure }) => {
  * A form with one field.
  * @param {object} props
  * @param {string} props.label
- * @param {string} props.action what its button says
+ * @param {string} props.action the text of its button
  * @param {string} [props.value]
  * @param {string} [props.placeholder]
  * @param {boolean} [props.optional] whether it may be empty
  * @param {number} [props.max]
- * @param {(value: string) => Promise<unknown>} props.onSubmit clears the field if it gives true
+ * @param {(value: string) => Promise<unknown>} props.onSubmit clears the field if it returns true
  */
 export const OneField = ({ action, label, max, onSubmit, optional = false, placeholder, value = "" }) => {
   const [text, setText] = useState(value)

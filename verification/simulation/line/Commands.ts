@@ -3,8 +3,9 @@ import type { Broken } from "./Database.ts"
 import type { FrameFault } from "./Connections.ts"
 import { inWordsBy } from "../Words.ts"
 
-/** The agents, and the nodes. Each pair of agents has a conversation. */
+/** The number of agents. Each pair of agents has a conversation. */
 export const AGENTS = 3
+/** The number of nodes. */
 export const NODES = 3
 
 export interface OneSend {
@@ -14,27 +15,27 @@ export interface OneSend {
   readonly key: number
 }
 
-/** What can happen to lines and to those who use them. Agents and nodes are numbers. */
+/** The commands of the simulation of lines between nodes. Agents and nodes are numbers. */
 export type Command =
-  /** The next bytes are under way for up to so long, and are delivered in pieces that follow from the seed. */
+  /** From now on, bytes take up to `delayMs` and arrive in pieces that depend on the seed. */
   | { readonly _tag: "Weather"; readonly seed: number; readonly delayMs: number }
   | ({ readonly _tag: "Send" } & OneSend)
   /** Sends in one turn of the event loop. */
   | { readonly _tag: "Burst"; readonly sends: ReadonlyArray<OneSend> }
   | { readonly _tag: "Open"; readonly agent: number; readonly node: number }
   | { readonly _tag: "Close"; readonly pick: number }
-  /** A send, after whose push the node that commits it has more pushes for its recipient than may wait; perhaps while a socket of it opens. */
+  /** A send after whose push its node has more pushes for the recipient than may wait. `opens`: the node where a socket of it opens. */
   | ({ readonly _tag: "Flood"; readonly opens: number | null } & OneSend)
   | { readonly _tag: "Move"; readonly shard: number; readonly to: number; readonly lags: ReadonlyArray<number> }
   | { readonly _tag: "Frame"; readonly from: number; readonly to: number; readonly fault: FrameFault }
-  /** A line breaks; as soon as one of its nodes has a new one, these sends come to the owners of their conversations. */
+  /** A line breaks. As soon as one of its nodes has a new line, these sends reach the owners of their conversations. */
   | { readonly _tag: "Cut"; readonly one: number; readonly other: number; readonly sends: ReadonlyArray<OneSend> }
   | { readonly _tag: "Part"; readonly one: number; readonly other: number; readonly ms: number }
   | { readonly _tag: "Idle"; readonly node: number; readonly ms: number }
   | { readonly _tag: "Kill"; readonly node: number; readonly ms: number }
   | { readonly _tag: "Break"; readonly broken: Broken }
   | { readonly _tag: "Pass"; readonly ms: number }
-  /** Everything works again for so long that everything must be as it should be. */
+  /** Everything works again, for so long that every message must then be stored and shown. */
   | { readonly _tag: "Rest" }
 
 const agent = fc.nat(AGENTS - 1)
@@ -80,7 +81,7 @@ const command: fc.Arbitrary<Command> = fc.oneof(
   { weight: 14, arbitrary: fc.record({ _tag: fc.constant("Pass" as const), ms: fc.constantFrom(0, 1, 3, 10, 30, 100, 300, 1_000, 3_000) }) }
 )
 
-/** The commands of one run: the same for the same seed. */
+/** The commands of one run, which depend only on the seed and the length. */
 export const lineCommandsOf = (seed: number, length: number): ReadonlyArray<Command> =>
   fc.sample(fc.array(command, { minLength: length, maxLength: length + 10, size: "max" }), { seed, numRuns: 1 })[0]!
 

@@ -4,12 +4,12 @@ import type { Socket } from "node:net"
 import { randomOf } from "../../../test/support/Random.ts"
 import type { Time } from "./Time.ts"
 
-/** What becomes of the next frame in one direction. */
+/** A fault of the next frame in one direction. */
 export type FrameFault = "doubled" | "lost" | "cut" | "held"
 
-/** How long a held frame, and all behind it, is under way. */
+/** How long a held frame, and all frames behind it, are under way. */
 const HELD_MS = 2_000
-/** The bytes before the text of a frame (NodeLine.ts): its length without these four, its number, the acknowledgement. */
+/** The size of the length field, the first field of a frame (NodeLine.ts). The length does not count these four bytes. */
 const LENGTH = 4
 
 /** The members of a `net.Socket` that lines use, over the simulated network. */
@@ -18,7 +18,7 @@ class End extends EventEmitter {
   readonly network: Connections
   peer!: End
   destroyed = false
-  /** When the last bytes from here arrive at the other side. */
+  /** When the last bytes from this end arrive at the other end. */
   lastArrival = 0
   private paused = true
   private hasGreeted = false
@@ -28,7 +28,7 @@ class End extends EventEmitter {
     super()
     this.network = network
     this.node = node
-    // As NodeDial and NodePort do: an error on a connection that nobody reads would end the process.
+    // NodeDial and NodePort do the same, because an error event without a listener would end the process.
     this.on("error", () => {})
   }
 
@@ -59,7 +59,7 @@ class End extends EventEmitter {
     while (!this.paused && !this.destroyed && this.arrived.length > 0) this.emit("data", this.arrived.shift())
   }
 
-  /** The connection is gone for this side. */
+  /** Ends the connection for this side. */
   lose(error?: Error): void {
     if (this.destroyed) return
     this.destroyed = true
@@ -80,14 +80,14 @@ class End extends EventEmitter {
     this.destroy()
   }
 
-  /** The process of this side is dead: it does nothing more. */
+  /** The process of this side has died. It does nothing more. */
   die(): void {
     this.destroyed = true
     this.removeAllListeners()
     this.network.arrive(this, 0, () => this.peer.lose())
   }
 
-  /** Lines take a whole `Socket` and use these members of it. */
+  /** This end as a `Socket`. Lines use only the members that it has. */
   get asSocket(): Socket {
     return this as unknown as Socket
   }
@@ -99,7 +99,7 @@ export class Connections {
   private readonly acceptors = new Map<string, (connection: Socket) => void>()
   private readonly ends = new Set<End>()
   private readonly faults = new Map<string, FrameFault>()
-  /** What waits until two nodes reach each other again, by both names. */
+  /** The work that waits until two nodes reach each other again, by both names. */
   private readonly apart = new Map<string, Array<() => void>>()
   private readonly idleUntil = new Map<string, number>()
   private random = randomOf(0)
@@ -109,7 +109,7 @@ export class Connections {
     this.time = time
   }
 
-  /** From now on bytes are under way for up to so long, in pieces that follow from the seed. */
+  /** From now on, bytes take up to `delayMs` and arrive in pieces that depend on the seed. */
   weather(seed: number, delayMs: number): void {
     this.random = randomOf(seed)
     this.delayMs = delayMs
@@ -135,12 +135,12 @@ export class Connections {
     })
   }
 
-  /** The next frame from one node to another meets a fault. */
+  /** Applies a fault to the next frame from one node to another. */
   fault(from: string, to: string, fault: FrameFault): void {
     this.faults.set(`${from} ${to}`, fault)
   }
 
-  /** All connections of two nodes break; each side notices it when what was under way has arrived, or at once. */
+  /** Breaks all connections of two nodes. Each side notices this after the bytes that were under way have arrived, or at once. */
   cut(one: string, other: string): void {
     for (const end of this.ends) {
       if (end.destroyed || pair(end.node, end.peer.node) !== pair(one, other)) continue
@@ -149,12 +149,12 @@ export class Connections {
     }
   }
 
-  /** Two nodes do not reach each other: bytes wait, as TCP keeps them, and nobody is told. */
+  /** Separates two nodes. Bytes wait, as in TCP, and neither node gets an error. */
   part(one: string, other: string): void {
     if (!this.apart.has(pair(one, other))) this.apart.set(pair(one, other), [])
   }
 
-  /** Without names: all nodes reach each other, and no fault is to come. */
+  /** Reconnects two nodes. Without names, reconnects all nodes and removes pending faults. */
   rejoin(one?: string, other?: string): void {
     for (const [key, waiting] of this.apart) {
       if (one !== undefined && other !== undefined && key !== pair(one, other)) continue
@@ -203,7 +203,7 @@ export class Connections {
     }
   }
 
-  /** In one piece or several, behind all that was written before. */
+  /** Delivers bytes in one or several pieces, after all that were written before. */
   private deliver(from: End, bytes: Buffer, heldMs: number): void {
     let at = 0
     while (at < bytes.length) {
@@ -214,7 +214,7 @@ export class Connections {
     }
   }
 
-  /** Runs what happens at the other side, in order. */
+  /** Runs `run` when bytes written now arrive at the other side, in order. */
   arrive(from: End, heldMs: number, run: () => void): void {
     const ms = Math.max(from.lastArrival - this.time.now, heldMs + this.random() * this.delayMs)
     from.lastArrival = this.time.now + ms

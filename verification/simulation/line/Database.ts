@@ -7,7 +7,7 @@ import { messageJson, type Rendered, renderMessage } from "../../../src/messages
 import { Unavailable } from "../../../src/wire/WireError.ts"
 import type { Time } from "./Time.ts"
 
-/** One committed message, and which process wrote it in which epoch. */
+/** One committed message, with the process that wrote it and the epoch. */
 export interface Committed {
   readonly id: string
   readonly key: string
@@ -19,16 +19,16 @@ export interface Committed {
   readonly recipientId: string
   readonly inboxNo: number
   readonly rendered: Rendered
-  /** False: its process does not know that it is committed, so nobody is told. */
+  /** Whether its process knows that it is committed. Otherwise no push follows. */
   isAnswered: boolean
 }
 
-/** How a statement ends that the database or the connection fails. */
+/** How a statement fails: it is refused, or it is committed and its answer is lost. */
 export type Broken = "refused" | "unanswered"
 
-/** What a mutant changes. */
+/** The changes of a mutant. */
 export interface DatabaseMutant {
-  /** Writes are not compared with the epoch of the row. */
+  /** Whether writes are compared with the epoch of the row; a mutant sets it to false. */
   readonly fences?: boolean
   /** Statements are answered before they are committed. */
   readonly answersEarly?: boolean
@@ -38,7 +38,7 @@ const EARLY_MS = 20
 /** A page takes longer than a statement, so that much happens while a socket reads its inbox. */
 const PAGE_SLOWNESS = 4
 
-/** What the statements do to the tables, as far as direct messages of established conversations need it. */
+/** The effects of the statements on the tables, as far as direct messages of established conversations need them. */
 export class Database {
   readonly log: Array<Committed> = []
   readonly byKey = new Map<string, Committed>()
@@ -64,7 +64,7 @@ export class Database {
     this.broken = broken
   }
 
-  /** The sessions of a process end: what it has not committed is never committed. */
+  /** Ends the sessions of a process. Its uncommitted statements are never committed. */
   end(process: string): void {
     this.dead.add(process)
   }
@@ -77,7 +77,7 @@ export class Database {
     return made
   }
 
-  /** Runs something as a statement of a process: after half of a delay it takes effect, after the other half it is answered. */
+  /** Runs a function as a statement. It takes effect after half of a random delay, and is answered after the other half. */
   private query<A>(run: () => A, slowness = 1): Effect.Effect<A> {
     return Effect.callback((resume) => {
       this.time.after(this.random() * this.delayMs * slowness, () => {
@@ -139,7 +139,7 @@ export class Database {
     return { _tag: "Stored", seq, inboxNo, undelivered: 0, senderLastInboxNo: this.inbox(senderId).length, senderNextInboxNo: null }
   }
 
-  /** What the actors of one process ask of the database. */
+  /** The database functions that the actors of one process use. */
   for(process: string): Pick<Dependencies, "appends" | "load" | "original"> {
     /** When the last statement of each conversation takes effect, and is answered. */
     const last = new Map<string, { effect: number; answer: number }>()
@@ -192,7 +192,7 @@ export class Database {
     return this.query(() => new Map(agentIds.map((agentId) => [agentId, this.inbox(agentId).length])))
   }
 
-  /** What a Session asks of deliveries. Nothing is ever acknowledged. */
+  /** The functions of deliveries that a Session uses. No client acknowledges messages here. */
   readonly deliveries = {
     ids: { encode: (_: string, inboxNo: number) => `dlv_${inboxNo}` },
     page: (agentId: string, after: number, limit: number) =>

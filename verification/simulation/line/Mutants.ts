@@ -25,7 +25,7 @@ const patchTake = (change: (line: Taking, number: number) => void) => () => {
 
 type Hear = Parameters<NodeLines["Service"]["hear"]>[1]
 
-/** Changes how entries of one topic are heard. */
+/** Changes how the receiving node handles entries of one topic. */
 const hearing = (topic: string, change: (handler: Hear) => Hear): Mutant => ({
   lines: (lines) => ({ ...lines, hear: (each, handler) => lines.hear(each, each === topic ? change(handler) : handler) })
 })
@@ -34,7 +34,7 @@ const calling = (change: (call: NodeCalls["Service"]["call"]) => NodeCalls["Serv
   calls: (calls) => ({ ...calls, call: change(calls.call) })
 })
 
-/** Mistakes in what goes between nodes, or in what relies on it; each must be found. */
+/** Mistakes in the communication between nodes, or in code that relies on it. The simulation must find each of them. */
 export const mutants: Readonly<Record<string, Mutant>> = {
   "a send is answered before its commit": { database: { answersEarly: true } },
   "a `missed` is lost": hearing("missed", () => () => {}),

@@ -3,7 +3,7 @@ import { searchAmong, SEED } from "../Search.ts"
 import { inWords, lineCommandsOf } from "./Commands.ts"
 import { type Coverage, makeRun, type Mutant } from "./World.ts"
 
-/** How many runs, of how many commands at least. */
+/** The number of runs, each of at least COMMANDS commands. */
 export const LINE_RUNS = Number(process.env["LINE_RUNS"] ?? 40)
 const COMMANDS = 30
 

@@ -1,8 +1,8 @@
 import { Clock, Duration, Effect } from "effect"
 
-/** A turn of the event loop. */
+/** Waits for one turn of the event loop. */
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve))
-/** The turns after each instant: fibers, writes of lines and frames of sockets that it caused run in them. */
+/** The number of turns after each instant, in which the fibers, writes of lines and frames of sockets run that the instant caused. */
 const TURNS = 6
 const BEGAN = 1_700_000_000_000
 

@@ -34,22 +34,22 @@ export interface Mutant {
   /** Executes calls of other nodes whether or not the node holds the shard. */
   readonly servesAll?: boolean
   readonly publish?: (publish: (stored: Published) => void, time: Time) => (stored: Published) => void
-  /** What a node hears of a push. */
+  /** Changes a push before the receiving node handles it. */
   readonly hears?: (push: Push) => Push
-  /** Replaces something for the length of a run; returns what restores it. */
+  /** Replaces something for the duration of a run. Returns a function that restores it. */
   readonly patch?: () => () => void
 }
 
-/** What happened, for a test that wants to know what its runs have met. */
+/** Counts of the events in all runs, for tests that require them. */
 export type Coverage = Map<string, number>
 
 const SEND = "Conversation/Send"
-/** More than may wait for one node (PushQueue.ts). */
+/** One push more than may wait for one node (PushQueue.ts). */
 const FLOOD = 20_001
 const LOOK_MS = 5
 /** How long a socket that opens waits for other nodes (PushRouter.ts). */
 const PATIENCE_MS = 1_000
-/** Within this time all lines begin again, and every socket reads what it missed. */
+/** Within this time all lines are connected again, and every socket has read the messages that it missed. */
 const QUIET_MS = 15_000
 /** No caller waits longer than this for the answer to a send (Procedures.ts, ConversationActor.ts). */
 const ANSWERED_MS = 12_000
@@ -61,7 +61,7 @@ const shardOf = (one: number, other: number): number => AGENTS - one - other
 const conversationName = (shard: number): string => `conv_${shard}`
 const shardIn = (conversationId: string): number => Number(conversationId.slice("conv_".length))
 
-/** An open socket, and what its client has seen. */
+/** An open socket, with the state of its client. */
 interface OpenSocket {
   readonly agent: number
   readonly node: LiveNode
@@ -69,11 +69,11 @@ interface OpenSocket {
   readonly session: Session
   readonly actor: LiveAgent
   readonly socket: ClientSocket
-  /** Whether some node did not take its announcement in time: what that node commits until then is found by the clock only. */
+  /** Whether a node received the socket's announcement too late. Only the regular comparison finds messages committed there before. */
   isLate: boolean
 }
 
-/** A client's socket: each frame is compared with the database when it is shown. */
+/** A client's socket that compares each frame with the database. */
 class ClientSocket extends FakeSocket {
   nextInboxNo = 1
   private readonly seqs = new Map<string, number>()
@@ -124,8 +124,9 @@ interface OneSend {
   readonly from: number
   readonly to: number
   readonly key: string
-  /** How often a node may have executed it for another one, as the callers know it, and how often one did. */
+  /** How often a node may have executed the send for another node, as far as the callers know. */
   mayBeExecuted: number
+  /** How often a node did execute it for another node. */
   executed: number
   isAnswered: boolean
   underWay: number
@@ -134,9 +135,9 @@ interface OneSend {
 /**
  * Nodes with the real lines, calls, procedures, actors of conversations, routers of pushes and sessions, over simulated
  * connections, a simulated database and a simulated clock. The list of nodes and the owners of shards are simulated too:
- * each node learns of a change at another time. The regular comparison of cursors with storage (GatewayLive.ts) is left
- * out, because it repairs within ten seconds what a line has lost. Two cases need it and are not judged: a commit of which
- * its node has no answer, and a socket that opens while another node does not answer for a second.
+ * each node learns of a change at another time. The regular comparison of cursors with storage (GatewayLive.ts) is left out, because it
+ * would hide a lost push after ten seconds. Two cases need this comparison and are not checked: a commit whose node got no answer, and a
+ * socket that opens while another node does not answer for a second.
  */
 export class World {
   readonly time = new Time()
@@ -147,16 +148,17 @@ export class World {
   private readonly nodes = new Map<number, LiveNode>()
   private readonly owners: Array<number> = []
   private readonly former: Array<number | undefined> = []
-  /** What each node believes: which shards it holds, and who owns which. */
+  /** The shards that each node believes to hold. */
   private readonly held: Array<Set<number>> = []
+  /** The owner of each shard, as each node believes. */
   private readonly views: Array<Array<readonly [number, number | undefined]>> = []
-  /** What is sent when a node has a line again, by the name of the node. */
+  /** The sends that are made when a node has a line again, by the name of the node. */
   private readonly whenAgain = new Map<string, ReadonlyArray<OneCommand>>()
   private readonly floods = new Set<string>()
   private readonly sends = new Map<string, OneSend>()
   /** When pushes, perhaps an echo among them, were dropped because too many waited. */
   private floodedAt = -1
-  /** Whether a call of another node is being begun right now. */
+  /** Whether the execution of another node's call is beginning right now. */
   private isServing = false
   private incarnations = 0
   private messages = 0
@@ -181,7 +183,7 @@ export class World {
     this.coverage.set(what, (this.coverage.get(what) ?? 0) + 1)
   }
 
-  /** Compares something; the first violation ends the run after the present command. */
+  /** Runs a comparison. The first violation ends the run after the current command. */
   judge(compare: () => void): void {
     if (this.violation !== undefined || this.isOver) return
     try {
@@ -316,11 +318,11 @@ export class World {
           agents.get(agentId)?.tell(push)
         },
         notice: () => Effect.void,
-        // As GatewayLive does.
+        // GatewayLive does the same.
         missed: () => void fork(Effect.andThen(compare, compare)),
         parted: () => {}
       })
-      // As Conversations does.
+      // Conversations does the same.
       fork(Effect.forever(Effect.andThen(Effect.sleep(1_000), Effect.sync(() => {
         for (const actor of actors.values()) if (!actor.idle) actor.timeOutCallers(time.now - HELD_MS)
       }))))
@@ -380,7 +382,7 @@ export class World {
     })
   }
 
-  /** `reads` is called when the socket begins to read its inbox. */
+  /** Opens a socket. `reads` is called when the socket begins to read its inbox. */
   private open(agent: number, no: number, reads = (): void => {}): void {
     const node = this.nodes.get(no)
     if (node === undefined) return
@@ -548,7 +550,7 @@ export class World {
     })
   }
 
-  /** Everything works again. After a while all that was sent is stored and shown. */
+  /** Lets everything work again, waits, and checks that all sent messages are stored and shown. */
   private get rest(): Effect.Effect<void> {
     return Effect.gen({ self: this }, function*() {
       if (this.restartAt !== undefined) this.restartAt = { ...this.restartAt, at: this.time.now }
@@ -593,7 +595,7 @@ export class World {
       const { isLate, socket } = one
       check("socketsStayOpen", socket.closedWith === undefined, () => `a socket was closed with ${socket.closedWith}`)
       const inbox = this.database.inbox(agentName(one.agent))
-      // Only the comparison by the clock finds what nobody knows to be committed.
+      // Only the regular comparison finds messages of which no node knows that they are committed.
       const pushed = inbox.findLast(({ isAnswered }) => isAnswered)?.inboxNo ?? 0
       const shown = socket.nextInboxNo - 1
       check("pushedToAll", (isLate || shown >= pushed) && shown <= inbox.length, () =>

@@ -1,4 +1,4 @@
-/** Who a file is for: an agent by its number, a group by its name. */
+/** The recipient of a file: an agent by its number, or a group by its name. */
 export type Scope = number | string
 
 export interface File {
@@ -24,7 +24,7 @@ export class Attachments {
     return file
   }
 
-  /** What is put: the announced bytes, as many others, or fewer. Undefined: it is stored. */
+  /** Uploads the announced bytes, as many other bytes, or fewer. Returns the refusal, or undefined if the file is stored. */
   put(file: File, bytes: "right" | "other" | "short", now: number): string | undefined {
     if (now > file.expires) return "Forbidden"
     if (file.stored) return "AlreadyUploaded"
@@ -34,7 +34,7 @@ export class Attachments {
     return undefined
   }
 
-  /** Why a message may not carry it. */
+  /** Why a message may not refer to the file; undefined if it may. */
   obstacle(file: File, sender: number, scope: Scope): string | undefined {
     if (file.uploader !== sender) return "AttachmentNotFound"
     if (file.scope !== scope) return "AttachmentWrongScope"

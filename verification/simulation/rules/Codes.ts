@@ -1,6 +1,6 @@
 import type { Purpose } from "../../../src/registration/Code.ts"
 
-/** Limits of one-time codes, with as few mails an hour, and as few tries of a code, as a history reaches. */
+/** Limits of one-time codes. The mails per hour and the attempts per code are so few that a history reaches the limits. */
 export const CODES = { ttl: 600_000, attempts: 5, perCode: 6, cooldown: 60_000, perHour: 4, lifetime: 3 }
 
 const HOUR = 3_600_000
@@ -8,22 +8,22 @@ const HOUR = 3_600_000
 export interface Code {
   readonly purpose: Purpose
   readonly email: number
-  /** The account it is for, by its place among all accounts. */
+  /** The index of the account that the code is for. */
   readonly account: number | undefined
   readonly handle: number | undefined
   readonly decoy: boolean
   readonly expires: number
-  /** Wrong tries, over all its pending ids. */
+  /** Wrong attempts with all its pending ids. */
   attempts: number
   state: "open" | "used" | "exhausted"
-  /** The six digits, once they were read. */
+  /** The six digits, once the mail was read. */
   digits: string
 }
 
-/** An id that was given out, and the code that it stands for. */
+/** A pending id that the server returned, and the code that it stands for. */
 export interface Pending {
   readonly code: number
-  /** Its own wrong tries. */
+  /** Wrong attempts with this pending id. */
   attempts: number
   exhausted: boolean
 }
@@ -52,7 +52,7 @@ export type Issued =
   | { readonly refused: "HandleTaken"; readonly wait: number }
   | { readonly pending: number; readonly bound: boolean }
 
-/** What may be known of a code when it is tried. */
+/** The outcome of an attempt with a code. */
 export type Tried =
   | "CodeExpired"
   | "Forbidden"
@@ -63,7 +63,7 @@ export type Tried =
   | { readonly remaining: number }
   | { readonly account: number }
 
-/** Codes by e-mail and the accounts that come of them (wire.md C.2, D, F). Plain data, so that one order after another can be tried. */
+/** Codes by e-mail and the accounts that they create (wire.md C.2, D, F). Plain data, which is copied to try one order after another. */
 export class Codes {
   readonly codes: Array<Code> = []
   readonly pendings: Array<Pending> = []
@@ -113,7 +113,7 @@ export class Codes {
     return this.stand(this.codes.length - 1)
   }
 
-  /** Another pending id for a code. */
+  /** Adds a pending id for a code. */
   private stand(code: number): number {
     return this.pendings.push({ code, attempts: 0, exhausted: false }) - 1
   }
@@ -123,7 +123,7 @@ export class Codes {
     return this.codes[this.pendings[pending]!.code]!
   }
 
-  /** What has become of a pending id, apart from time. */
+  /** The state of a pending id, apart from its expiry. */
   stateOf(pending: number): Code["state"] {
     return this.pendings[pending]!.exhausted ? "exhausted" : this.codeOf(pending).state
   }
@@ -138,7 +138,7 @@ export class Codes {
     return this.room(email, "rotate", now) ?? { pending: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
   }
 
-  /** Never refused: what cannot be mailed again stands for what was mailed last. */
+  /** Begins a recovery, which is never refused. If no mail may be sent now, the new pending id stands for the last mailed code. */
   recover(email: number, now: number): { readonly pending: number; readonly bound: boolean } {
     if (this.room(email, "recover", now) !== undefined) {
       return { pending: this.stand(this.addresses.get(`${email} recover`)!.code), bound: true }
@@ -147,12 +147,12 @@ export class Codes {
     return { pending: this.issue("recover", email, { account, decoy: account === undefined }, now), bound: false }
   }
 
-  /** One try of a pending id for a purpose; `by` is who tries a rotation. */
+  /** One attempt with a pending id for a purpose. `by` is the account that attempts a rotation. */
   attempt(n: number, purpose: Purpose, digits: string, by: number | undefined, now: number): Tried {
     const pending = this.pendings[n]!
     const code = this.codeOf(n)
     if (code.purpose !== purpose) return "CodeExpired"
-    // Whose it is, only its owner need not be told.
+    // For a rotation, another agent than the owner is refused before the code's state is checked.
     if (by !== undefined && code.account !== by) return "Forbidden"
     if (this.stateOf(n) !== "open" || code.expires <= now) return "CodeExpired"
     if (pending.attempts >= CODES.attempts || code.attempts >= CODES.perCode) {
@@ -179,7 +179,7 @@ export class Codes {
     return { account: this.accounts.length - 1 }
   }
 
-  /** When something changes by itself. */
+  /** The times at which something changes without a request. */
   edges(): ReadonlyArray<number> {
     return [
       ...this.codes.filter(({ state }) => state === "open").map(({ expires }) => expires),

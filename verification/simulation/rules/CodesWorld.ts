@@ -26,9 +26,9 @@ export type CodeStep =
   | { readonly _tag: "Register"; readonly email: number; readonly handle: number }
   | { readonly _tag: "Recover"; readonly email: number }
   | { readonly _tag: "Rotate"; readonly pick: number }
-  /** Several wrong ones, or a right one; now and then for another purpose, or by somebody else. */
+  /** Several attempts with wrong codes, or one with the right code; sometimes for another purpose, or by another account. */
   | { readonly _tag: "Try"; readonly pick: number; readonly right: boolean; readonly times: number; readonly wild: number }
-  /** Two right ones at once. */
+  /** Two attempts with right codes at once. */
   | { readonly _tag: "Race"; readonly pick: number; readonly other: number }
   | { readonly _tag: "Delete"; readonly pick: number }
 
@@ -65,7 +65,7 @@ const choose = <A>(among: ReadonlyArray<A>, n: number): A | undefined => among[n
 
 let serial = 0
 
-/** Runs histories of requests for codes and tries of them, and compares every answer with the model. */
+/** Runs histories of requests for codes and attempts with them, and compares every answer with the model. */
 export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const accounts = yield* Accounts
   const registration = yield* Registration
@@ -82,7 +82,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const ids: Array<string> = []
     const openPendings = () =>
       [...ids.keys()].filter((n) => model.stateOf(n) === "open" && model.codeOf(n).expires > now())
-    /** Pendings that are over, of which nobody has asked since. */
+    /** Pending ids that have expired and were not used since. */
     const expired = new Set<number>()
 
     const failureOf = (exit: Exit.Exit<unknown, unknown>): { readonly _tag?: string; readonly details?: Record<string, unknown> } | undefined => {
@@ -117,7 +117,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       check("codes", exit.value.startsWith("pnd_"), () => `an id ${exit.value}`)
       ids[outcome.pending] = exit.value
       const code = model.codeOf(outcome.pending)
-      // A recovery's mail leaves a moment later.
+      // The mail of a recovery is sent a moment after the answer.
       if (what === "recover") yield* TestClock.adjust(400)
       const fresh = mails.slice(before)
       same("codes", fresh.map((mail) => mail.to), outcome.bound || code.decoy ? [] : [addressOf(code.email)], "who is mailed")
@@ -180,7 +180,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       } else if (was !== "open") ledger.add("Pending code", was === "used" ? "used → EXPIRED" : "exhausted → EXPIRED")
     })
 
-    /** Who may try a rotation: its owner, or another account. */
+    /** The account that attempts a rotation: its owner, or another account. */
     const rotator = (n: number, wild: boolean): number | undefined => {
       const live = model.accounts.flatMap((account, i) => account.alive ? [i] : [])
       const owner = model.codeOf(n).account
@@ -206,7 +206,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           return yield* asked("rotate", registration.rotate({ id, handle: handleOf(handle), email: addressOf(email) }), model.rotate(n, now()))
         }
         case "Try": {
-          // Mostly what is open.
+          // Mostly, an open pending id is chosen.
           const open = openPendings()
           const n = choose(one.pick % 3 === 0 || open.length === 0 ? [...ids.keys()] : open, one.pick >> 2)
           if (n === undefined) return
@@ -236,7 +236,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           )
           const tried = racers.map((racer, i) => ({ ...racer, exit: exits[i]! }))
           const before = model
-          // Some order of them must explain both answers.
+          // There must be an order of the two attempts that explains both answers.
           for (const order of [tried, tried.toReversed()]) {
             model = before.clone()
             const outcomes = order.map((racer) => model.attempt(racer.n, racer.purpose, racer.digits, racer.by, now()))
@@ -265,7 +265,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       let ms = 1
       if (one._tag === "Jump") ms = one.ms
       if (one._tag === "Edge") {
-        // Mostly what is near: a code does not live long.
+        // Mostly, a near time is chosen, because codes expire soon.
         const edges = model.edges().filter((at) => at + one.offset > now()).toSorted((a, b) => a - b)
         const edge = choose(one.pick % 3 === 0 ? edges : edges.slice(0, 3), one.pick >> 2)
         if (edge !== undefined) ms = edge + one.offset - now()

@@ -1,7 +1,7 @@
 const DAY = 86_400_000
 const SOON = 3_600_000
 
-/** How many unanswered conversations an agent may have begun in 24 hours (wire.md G.1). */
+/** The limit of unanswered conversations that an agent began within 24 hours (wire.md G.1). */
 export class ColdCap {
   private readonly limit: number
   private readonly begun: Array<{ readonly by: number; readonly talk: string; readonly at: number; cold: boolean }> = []
@@ -18,7 +18,7 @@ export class ColdCap {
     for (const one of this.begun) if (one.talk === talk) one.cold = false
   }
 
-  /** What a further one is refused with. */
+  /** The details of the refusal of one more conversation; undefined if one more is allowed. */
   refusal(by: number, now: number): Readonly<Record<string, unknown>> | undefined {
     const counted = this.begun.filter((one) => one.by === by && one.cold && one.at > now - DAY)
     if (counted.length < this.limit) return undefined
@@ -32,7 +32,7 @@ export class ColdCap {
     }
   }
 
-  /** When something changes by itself. */
+  /** The times at which something changes without a request. */
   edges(): ReadonlyArray<number> {
     return this.begun.flatMap(({ at, cold }) => cold ? [at + DAY - SOON, at + DAY] : [])
   }

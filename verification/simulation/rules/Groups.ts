@@ -4,7 +4,7 @@ export interface Member {
   readonly agent: number
   role: "admin" | "member"
   readonly since: number
-  /** The seq before its join: what it may see comes after. */
+  /** The seq before its join. It may see later messages only. */
   readonly from: number
 }
 
@@ -20,7 +20,7 @@ export interface Invite {
 export interface Group {
   readonly name: string
   readonly creator: number
-  /** Whether the creator has its rights: until it leaves, for good. */
+  /** Whether the creator still has its rights. It loses them for good when it leaves. */
   owned: boolean
   id: string
   members: Array<Member>
@@ -29,7 +29,7 @@ export interface Group {
   seq: number
 }
 
-/** A message that a change of a group makes. */
+/** A system message that a change of a group creates. */
 export interface Notice {
   readonly group: Group
   readonly sender: number
@@ -39,10 +39,10 @@ export interface Notice {
 
 export type Refused = { readonly refused: string; readonly retryAfter?: number }
 
-/** What came of a change. */
+/** The consequences of a change. */
 export interface Change {
   readonly notices: ReadonlyArray<Notice>
-  /** Whose waiting envelopes of the group are closed first. */
+  /** The agents whose undelivered envelopes of the group are closed first. */
   readonly flushed: ReadonlyArray<number>
   readonly cancelled: ReadonlyArray<Invite>
   readonly promoted: number | undefined
@@ -57,7 +57,7 @@ export class Groups {
   invites: Array<Invite> = []
   private readonly limits: { readonly members: number; readonly invitesPerDay: number }
   private readonly isSuspended: (agent: number) => boolean
-  /** Why nobody may invite: of a pair, before anything of the group. */
+  /** Why an inviter may not invite an invitee, checked before the rules of the group. */
   private readonly obstacle: (inviter: number, invitee: number) => string | undefined
   private readonly refusals = new Map<string, number>()
   private readonly made: Array<{ readonly by: number; readonly at: number }> = []
@@ -86,7 +86,7 @@ export class Groups {
     return member.role === "admin" ? undefined : refused("Forbidden")
   }
 
-  /** Milliseconds until the inviter may make so many more; 0: at once. */
+  /** Milliseconds until the inviter may make `n` more invites; 0 if it may now. */
   private wait(by: number, n: number, now: number): number {
     const counted = this.made.filter((one) => one.by === by && one.at > now - DAY).map(({ at }) => at)
     const excess = counted.length + n - this.limits.invitesPerDay
@@ -154,7 +154,7 @@ export class Groups {
     return member.role === "admin" && !this.isSuspended(member.agent)
   }
 
-  /** Who leads when nobody does any more: who joined first, of those who can. */
+  /** If nobody leads the group, makes the member that joined first an admin, preferably one that is not suspended. */
   private promote(group: Group, except: number): number | undefined {
     const rest = group.members.filter((member) => member.agent !== except)
     if (rest.some((member) => this.leads(member))) return undefined
@@ -270,7 +270,7 @@ export class Groups {
     }
   }
 
-  /** A suspended last admin is replaced as if it had left, and stays. */
+  /** Replaces a suspended last admin as if it had left. It stays a member. */
   replace(group: Group, agent: number): Change | undefined {
     if (this.memberOf(group, agent)?.role !== "admin") return undefined
     const promoted = this.promote(group, agent)
@@ -279,7 +279,7 @@ export class Groups {
     return { notices, flushed: [], cancelled: [], promoted }
   }
 
-  /** The pending invites to and from a deleted agent, which end with it. */
+  /** Ends the pending invites to and from a deleted agent, and returns them. */
   withdraw(agent: number): ReadonlyArray<Invite> {
     const gone = this.invites.filter((one) => one.invitee === agent || one.inviter === agent)
     for (const invite of gone) this.close(invite)

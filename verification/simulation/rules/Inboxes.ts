@@ -3,9 +3,9 @@ export interface Letter {
   readonly talk: string
   readonly seq: number
   readonly sender: number
-  /** What its sender called it; null: it is the system's. */
+  /** Its client_msg_id; null for a system message. */
   readonly key: string | null
-  /** Its text, or what it tells of. */
+  /** Its text, or the event of a system message. */
   readonly text: string
   readonly at: number
   readonly recipients: ReadonlyArray<number>
@@ -26,7 +26,7 @@ export interface Slip {
 export const stateOf = (one: { readonly deliveredAt: number | null; readonly readAt: number | null }): State =>
   one.readAt !== null ? "read" : one.deliveredAt !== null ? "delivered" : "stored"
 
-/** The envelopes of all agents (wire.md F): forward only, times never rewritten. */
+/** The envelopes of all agents (wire.md F). Their states only move forward, and their times never change. */
 export class Inboxes {
   readonly of: ReadonlyArray<Array<Slip>>
 
@@ -47,7 +47,7 @@ export class Inboxes {
     return this.of[agent]!.find((one) => one.letter === letter)
   }
 
-  /** Whether that changed anything. */
+  /** Delivers an envelope. Returns whether that changed anything. */
   deliver(slip: Slip, at: number): boolean {
     if (slip.deliveredAt !== null) return false
     slip.deliveredAt = at
@@ -58,7 +58,7 @@ export class Inboxes {
     return this.of[agent]!.filter((slip) => which(slip) && this.deliver(slip, at)).length
   }
 
-  /** What it was before; undefined: it was read. */
+  /** Marks an envelope as read. Returns its state before, or undefined if it was read already. */
   read(slip: Slip, at: number): "stored" | "delivered" | undefined {
     const was = stateOf(slip)
     if (was === "read") return undefined
@@ -67,7 +67,7 @@ export class Inboxes {
     return was
   }
 
-  /** How a message is shown to whoever received it or sent it: to its sender, as the weakest of all envelopes. */
+  /** The delivery times of a message, as its recipient or its sender sees them. A sender sees the least advanced of all envelopes. */
   shownTo(viewer: number, letter: Letter): { readonly deliveredAt: number | null; readonly readAt: number | null } {
     const own = letter.sender === viewer ? undefined : this.slip(viewer, letter)
     if (own !== undefined) return own

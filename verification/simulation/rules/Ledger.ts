@@ -1,4 +1,4 @@
-/** Every transition of the contract's state machines (wire.md F), each cause of it apart. */
+/** Every transition of the contract's state machines (wire.md F), separately for each cause. */
 export const MACHINES = {
   Envelope: [
     "stored → delivered: ack frame",
@@ -72,11 +72,11 @@ export const MACHINES = {
 
 export type Machine = keyof typeof MACHINES
 
-/** Counts what histories have gone through. */
+/** Counts the transitions and answers of histories. */
 export class Ledger {
   /** Transitions, by machine. */
   readonly transitions = new Map<string, number>()
-  /** Everything else that is worth knowing of: refusals above all. */
+  /** Answers, mainly refusals. */
   readonly answers = new Map<string, number>()
 
   add<M extends Machine>(machine: M, transition: typeof MACHINES[M][number], n = 1): void {
@@ -109,7 +109,7 @@ export class Ledger {
     ].join("\n")
   }
 
-  /** What was reached less often. */
+  /** The transitions that were reached less than `least` times. */
   rarer(machines: ReadonlyArray<Machine>, least: number): ReadonlyArray<string> {
     return this.rows(machines).filter(({ times }) => times < least)
       .map(({ machine, times, transition }) => `${machine} | ${transition}: ${times}`)

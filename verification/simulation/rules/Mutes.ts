@@ -1,4 +1,4 @@
-/** Whom or what each agent has muted, until when (wire.md G.11). Agents are numbers, conversations names. */
+/** The agents and conversations that each agent has muted, and until when (wire.md G.11). Agents are numbers, conversations are names. */
 export class Mutes {
   private until = new Map<string, number>()
 
@@ -6,14 +6,14 @@ export class Mutes {
     this.until.set(`${muter} ${target}`, until ?? Number.POSITIVE_INFINITY)
   }
 
-  /** False: there is none. */
+  /** Lifts a mute. Returns false if there is none. */
   lift(muter: number, target: number | string, now: number): boolean {
     const was = this.end(muter, target, now)
     this.until.delete(`${muter} ${target}`)
     return was !== undefined
   }
 
-  /** When a mute ends that is not over yet; null: never. */
+  /** When an active mute ends; null if it has no end, undefined if there is no active mute. */
   end(muter: number, target: number | string, now: number): number | null | undefined {
     const until = this.until.get(`${muter} ${target}`)
     return until === undefined || until <= now ? undefined : until === Number.POSITIVE_INFINITY ? null : until

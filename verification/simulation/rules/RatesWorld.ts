@@ -23,7 +23,7 @@ const MINUTE = 60 * SECOND
 const HOUR = 60 * MINUTE
 const DAY = 24 * HOUR
 
-/** What is limited, by whom it is counted, and in which windows. */
+/** The limited operations, with the key by which each is counted and its windows. */
 const METERS = {
   send: { by: "agent", windows: [{ limit: 4, windowMs: SECOND, window: "second" }] },
   directory: {
@@ -56,7 +56,7 @@ export interface RateStep {
   readonly meter: Meter
   readonly who: 0 | 1
   readonly times: number
-  /** What passes before: so many parts of the meter's window, or as long as it says that one has to wait, and so much more. */
+  /** The time before the step: a number of parts of the meter's window, or the wait that the meter reports, plus `more` milliseconds. */
   readonly pause: { readonly parts: number } | { readonly more: -1 | 0 | 1 }
 }
 
@@ -70,7 +70,7 @@ const rateStep = fc.record<RateStep>({
   )
 })
 
-/** A history is about a few meters, or none would ever be full. */
+/** The steps of one history. It uses only a few meters, because with more of them none would ever be full. */
 export const rateStepsOf = (seed: number, length: number): ReadonlyArray<RateStep> => {
   const some = [NAMES[seed % NAMES.length]!, NAMES[(seed * 7 + 3) % NAMES.length]!]
   const steps = fc.sample(fc.noBias(fc.array(rateStep, { minLength: length, maxLength: length + 20, size: "max" })), { numRuns: 1, seed })[0] ?? []
@@ -82,19 +82,19 @@ export const rateStepInWords = ({ meter, times, who }: RateStep): string =>
 
 let serial = 0
 
-/** Runs histories of what is limited with pauses of all lengths; every answer and every wait must be the definition's. */
+/** Runs histories of limited operations with pauses of all lengths. Every answer and every wait must follow the definition of the limit. */
 export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const addresses = yield* AddressLimits
   const avatars = yield* Avatars
   const conversations = yield* Conversations
   const sql = yield* SqlClient.SqlClient
-  // As the router calls it; it looks at the request and its caller only.
+  // The router calls it like this. It reads only the request and its caller.
   const budget = (yield* DirectoryBudget) as unknown as (
     effect: Effect.Effect<HttpServerResponse.HttpServerResponse>
   ) => Effect.Effect<HttpServerResponse.HttpServerResponse, RateLimited, CurrentCaller | HttpServerRequest.HttpServerRequest>
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
-  // A test that never moves its clock is warned of it.
+  // TestClock prints a warning if a test never moves its clock.
   yield* TestClock.adjust(1)
 
   return Effect.fnUntraced(function*(history: ReadonlyArray<RateStep>, reaches: Reaches = () => {}) {
@@ -128,12 +128,12 @@ export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const agent = agents[who]
       switch (meter) {
         case "send":
-          // To nobody: every validated attempt counts.
+          // The recipient does not exist, but every validated attempt counts.
           return conversations.send(agent, { _tag: "Direct", handle: "nobody-at-all" }, draft(`m${sends++}`)).pipe(
             Effect.catchTag("AgentNotFound", () => Effect.void)
           )
         case "directory":
-          // Of the caller only its id is looked at.
+          // Only the caller's id is read.
           return directory({ id: agent.id } as CurrentCaller["Service"]["agent"], who)
         case "anonymous directory":
           return directory(null, who)

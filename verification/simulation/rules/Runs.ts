@@ -3,10 +3,10 @@ import { Effect } from "effect"
 import { type Run, searchAmong, SECONDS, TIMEOUT_MS } from "../Search.ts"
 import { Ledger, type Machine } from "./Ledger.ts"
 
-/** How many histories, of how many steps at least, beginning with which seed: history n has seed SEED + n. */
+/** The number of histories. History n has the seed SEED + n. */
 export const RUNS = Number(process.env["RUNS"] ?? 12)
 export const SEED = Number(process.env["SEED"] ?? Date.now() % 1_000_000_000)
-/** How often 500 histories must have gone through each transition. */
+/** The least number of times that 500 histories must go through each transition. */
 const LEAST = 50
 
 export { TIMEOUT_MS }

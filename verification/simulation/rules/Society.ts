@@ -5,7 +5,7 @@ import { Inboxes, type Letter, type Slip } from "./Inboxes.ts"
 import { Mutes } from "./Mutes.ts"
 import { Standing, type Status } from "./Standing.ts"
 
-/** The limits under which some forty steps reach them. */
+/** Limits that are so low that some forty steps reach them. */
 export const LIMITS = {
   cold: 3,
   restrictBlocks: 2,
@@ -16,7 +16,7 @@ export const LIMITS = {
 }
 
 export const AGENTS = 7
-/** It takes messages and invites from its contacts only. */
+/** The agent that accepts messages and invites only from its contacts. */
 export const RESERVED = AGENTS - 1
 
 export interface Talk {
@@ -47,7 +47,7 @@ export const pairOf = (name: string): readonly [number, number] => {
 
 export const isGroup = (talk: string): boolean => talk.startsWith("g")
 
-/** All rules together, where they meet: who may send what to whom (wire.md C.6), and what follows from a change. */
+/** Combines all rules: who may send what to whom (wire.md C.6), and the consequences of a change. */
 export class Society {
   readonly cold = new ColdCap(LIMITS.cold)
   readonly mutes = new Mutes()
@@ -58,7 +58,7 @@ export class Society {
   readonly talks = new Map<string, Talk>()
   readonly letters = new Map<string, Array<Letter>>()
   readonly keys = new Map<string, Letter>()
-  /** By agent and conversation: nothing up to this seq is shown. */
+  /** By agent and conversation, the seq up to which nothing is shown. */
   readonly hiddenThrough = new Map<string, number>()
   readonly hidden = new Set<string>()
   readonly standing: Standing
@@ -99,7 +99,7 @@ export class Society {
     return { letter, slips: this.inboxes.post(letter) }
   }
 
-  /** A send of somebody with a key: who is deleted has none. */
+  /** Decides a send of an agent that is not deleted. */
   send(from: number, to: number | string, key: string, text: string, file?: File): Sent {
     if (this.statusOf(from) === "suspended") return refusal("AgentSuspended")
     const known = this.keys.get(`${from} ${key}`)
@@ -147,7 +147,7 @@ export class Society {
     return { _tag: "Created", change: "continued", ...this.post(name, from, key, text, others) }
   }
 
-  /** What a change of a group makes of the inboxes; how many envelopes it closed, and what is new. */
+  /** Applies a change of a group to the inboxes. Returns the number of closed envelopes and the new envelopes. */
   carryOut(change: Change, group: string): { readonly flushed: number; readonly slips: ReadonlyArray<Slip> } {
     let flushed = 0
     for (const agent of change.flushed) {
@@ -160,7 +160,7 @@ export class Society {
     return { flushed, slips }
   }
 
-  /** The account ends: what of it is nobody's any more ends with it (wire.md G.12). */
+  /** Deletes an account, with everything that ends with it (wire.md G.12). */
   remove(agent: number): void {
     this.deleted.set(agent, this.now)
     this.mutes.remove(agent)
@@ -177,7 +177,7 @@ export class Society {
     return [...this.talks.keys(), ...this.groups.all.map(({ name }) => name)].filter((talk) => this.isParticipant(agent, talk))
   }
 
-  /** What a participant's history shows. */
+  /** The messages that a participant's history shows. */
   visible(agent: number, talk: string): ReadonlyArray<Letter> {
     const group = this.groups.all.find(({ name }) => name === talk)
     const from = Math.max(
@@ -187,7 +187,7 @@ export class Society {
     return this.lettersOf(talk).filter((letter) => letter.seq > from && !this.hidden.has(`${agent} ${talk} ${letter.seq}`))
   }
 
-  /** When something changes by itself. */
+  /** The times at which something changes without a request. */
   edges(): ReadonlyArray<number> {
     return [this.cold, this.standing, this.mutes, this.groups, this.files].flatMap((rule) => rule.edges())
   }

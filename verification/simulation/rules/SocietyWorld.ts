@@ -43,13 +43,13 @@ import type { Step } from "./Steps.ts"
 
 const PUBLIC = "93.184.216.34"
 
-/** A webhook's target that always says yes. */
+/** A network in which every webhook's target accepts every post. */
 const internet = Layer.mergeAll(
   Layer.succeed(NameLookup, () => Effect.succeed([PUBLIC])),
   Layer.succeed(WebhookClient, () => Effect.succeed(200))
 )
 
-/** The rooms under limits that some forty steps reach, with a folder of their own for files. */
+/** The rooms with limits that some forty steps reach, and with a folder of their own for files. */
 export const layerSociety = (database: TestDatabase) =>
   Layer.unwrap(Effect.map(
     Effect.acquireRelease(
@@ -75,9 +75,9 @@ interface Connected {
   readonly socket: FakeSocket
   readonly session: Session
   readonly live: LiveSession
-  /** Frames that were looked at. */
+  /** The number of frames that were read. */
   seen: number
-  /** What it must show next. */
+  /** The envelopes that it must show next. */
   due: Array<Slip>
   events: Array<string>
 }
@@ -89,7 +89,7 @@ const choose = <A>(among: ReadonlyArray<A>, pick: number): A | undefined => amon
 
 let serial = 0
 
-/** Runs histories against the rooms, each on agents of its own, and compares with the model after every step. */
+/** Runs histories against the rooms, each with new agents, and compares with the model after every step. */
 export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const sql = yield* SqlClient.SqlClient
   const accounts = yield* Accounts
@@ -109,10 +109,10 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const directId = makeDirectIds((yield* Secrets).conversationIds)
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
-  // The clock stands still meanwhile.
+  // The clock does not move while everything settles.
   const { settle, world } = yield* settlingWorld(() => turn)
 
-  // A test that never moves its clock is warned of it.
+  // TestClock prints a warning if a test never moves its clock.
   yield* TestClock.adjust(1)
 
   return Effect.fnUntraced(function*(steps: ReadonlyArray<Step>, reaches: Reaches = () => {}) {
@@ -136,9 +136,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const agentOf = new Map(agents.map(({ id }, i) => [id, i]))
     let sessions: Array<Connected> = []
     let observed: Array<Status | "deleted"> = agents.map(() => "active")
-    /** Why agents change their standing in the present step. */
+    /** Why agents change their standing in the current step. */
     let cause: "clock" | "unblock" | "operator" | "blocks" | "reports" = "clock"
-    /** Envelopes of the present step. */
+    /** The new envelopes of the current step. */
     let fresh: Array<Slip> = []
     const shown = new Map<string, State>()
     let keys = 0
@@ -147,15 +147,15 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (n > 0) ledger.add(machine, transition, n)
     }
     const alive = (agent: number): boolean => !society.deleted.has(agent)
-    /** Who may do more than read its own status. */
+    /** Whether an agent may do more than read its own status. */
     const able = (agent: number): boolean => alive(agent) && society.statusOf(agent) !== "suspended"
     const the = (agent: number) => agents[agent]!
-    /** This agent, or the next of whom it is true: most steps should come to something. */
+    /** This agent, or the next one that is suitable, so that most steps have an effect. */
     const someone = (agent: number, suits: (agent: number) => boolean): number =>
       all.map((i) => (agent + i) % AGENTS).find((one) => able(one) && suits(one)) ?? agent
     const isInGroup = (agent: number): boolean =>
       society.groups.all.some((group) => society.groups.memberOf(group, agent) !== undefined)
-    /** Whether a message of it has changed since the agent looked. */
+    /** Whether a message of the conversation has changed since the agent last read it. */
     const isStale = (agent: number, talk: string): boolean =>
       society.visible(agent, talk).some((letter) =>
         stateOf(society.inboxes.shownTo(agent, letter)) !== (shown.get(`${agent} ${talk} ${letter.seq}`) ?? "stored")
@@ -173,7 +173,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       return reason.error as Json
     }
 
-    /** The answer must be this refusal; undefined: a success. */
+    /** Checks that the answer is this refusal, or a success if `refused` is undefined. */
     const expect = (rule: Rule, exit: Exit.Exit<unknown, unknown>, refused: string | undefined, what: string): boolean => {
       const failure = failureOf(exit)
       check(ruleOfRefusal(refused, rule), failure?.["_tag"] === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
@@ -186,12 +186,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       same(rule, (failureOf(exit)?.["details"] as Json | undefined)?.["retry_after_ms"], wait, `${what}: the wait`)
     }
 
-    /** What the model posted, and what it may not know the order of. */
+    /** Notes the new envelopes of the model. Their order may not be known yet. */
     const posted = (slips: ReadonlyArray<Slip>): void => {
       fresh.push(...slips)
     }
 
-    /** Several groups at once are changed in no particular order: storage tells which. */
+    /** Takes the inbox numbers from storage, because several groups that change at once do so in no particular order. */
     const renumber = Effect.gen(function*() {
       const rows = yield* sql<{ recipient_id: string; no: number; conversation_id: string; seq: number }>`
         SELECT recipient_id, no, conversation_id, seq FROM envelopes WHERE ${sql.in("recipient_id", agents.map(({ id }) => id))}`
@@ -204,7 +204,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       }
     })
 
-    /** System messages are nobody's answer: their ids are looked up. */
+    /** Looks up the ids of system messages, which no answer contains. */
     const learn = Effect.gen(function*() {
       const unknown = fresh.filter((slip) => slip.letter.id === undefined)
       if (unknown.length === 0) return
@@ -232,7 +232,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const isMuted = (agent: number, letter: Letter): boolean => society.mutes.covers(agent, letter.sender, letter.talk, now())
 
-    /** What is new is due on every socket of its recipient, unless it is muted right now. */
+    /** Notes that each new envelope is due on every socket of its recipient, unless it is muted now. */
     const push = (): void => {
       for (const slip of fresh.toSorted((a, b) => a.inboxNo - b.inboxNo)) {
         for (const connected of sessions.filter((one) => one.agent === slip.recipient)) {
@@ -272,7 +272,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       for (const connected of sessions) if (connected.agent === agent) connected.events.push(event)
     }
 
-    /** Everybody's status as the rest of the world is told. */
+    /** Checks the status of every agent as others see it. */
     const checkStanding = Effect.gen(function*() {
       for (const { id } of agents) agentsRoom.forget(id)
       const found = yield* agentsRoom.byIds(agents.map(({ id }) => id))
@@ -295,7 +295,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       observed = actual
     })
 
-    /** A suspension is felt: sockets are closed, groups get another admin. */
+    /** Checks the consequences of a suspension: sockets are closed, and groups get another admin. */
     const suspended = Effect.fnUntraced(function*(agent: number) {
       expelled(agent)
       yield* watch.handOver
@@ -352,9 +352,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     }
 
     const send = Effect.fnUntraced(function*(from: number, to: number | string, key: string, file?: File) {
-      // Whoever is suspended is turned away at the door, whatever is asked: here, where a room says so.
+      // The server refuses all requests of a suspended agent before they reach a room. Here, only rooms with a check of their own refuse.
       if (!alive(from)) return
-      // A group looks at the file before its commit looks at the sender.
+      // A group checks the file before its commit checks the sender.
       if (!able(from) && typeof to === "string" && file !== undefined) return
       if (!able(from) && (typeof to === "number" ? !alive(to) || from === to : !society.isParticipant(from, to))) return
       const exit = yield* Effect.exit(conversations.send(
@@ -369,12 +369,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     })
 
     const groupOf = (agent: number, pick: number): Group | undefined => {
-      // Now and then one that it is not in, or not any more.
+      // Sometimes, a group is chosen of which the agent is not, or no longer, a member.
       const own = society.groups.all.filter((group) => society.groups.memberOf(group, agent) !== undefined)
       return pick % 12 === 0 || own.length === 0 ? choose(society.groups.all, pick >> 4) : choose(own, pick >> 4)
     }
 
-    /** A group that somebody leads, and who. */
+    /** A group and one of its admins. */
     const ledBy = (agent: number, pick: number): { readonly group: Group | undefined; readonly by: number } => {
       const group = pick % 8 === 0 ? groupOf(agent, pick) : choose(society.groups.all.filter((one) => one.deleted === undefined), pick >> 4)
       const admins = group === undefined ? [] : group.members.filter((one) => one.role === "admin" && able(one.agent))
@@ -409,7 +409,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const complain = Effect.fnUntraced(function*(step: Extract<Step, { readonly wild: boolean }>) {
       const { pick, wild } = step
-      // Mostly against whom it counts, and of these the one who wrote to most.
+      // Mostly, the complaint is one that counts, against the agent that began the most conversations.
       const counting = [...society.talks.values()].flatMap((talk) => {
         const by = pairOf(talk.name).find((one) => one !== talk.initiator)!
         const done = step._tag === "Report" ? society.standing.reported(by, talk.initiator) : society.standing.blocking(by, talk.initiator)
@@ -417,7 +417,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       })
       const worst = counting.toSorted((a, b) => began(b.on) - began(a.on))[0]?.on
       const against = pick % 3 === 0 ? counting : counting.filter(({ on }) => on === worst)
-      // Who has blocked already may report as well.
+      // An agent that has blocked another one may also report it.
       const both = step._tag === "Report" && pick % 2 === 0 ? against.filter(({ by, on }) => society.standing.blocking(by, on)) : []
       const { by, on } = wild || against.length === 0
         ? { by: step.by, on: pick % AGENTS }
@@ -468,7 +468,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       cause = "operator"
     })
 
-    /** Ends what happens at one moment: everything comes to rest and is compared. */
+    /** Ends the current moment: waits until everything has settled, and compares it with the model. */
     const conclude = Effect.gen(function*() {
       yield* settle
       yield* learn
@@ -478,7 +478,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       yield* checkStanding
     })
 
-    /** A later moment of the same step. */
+    /** Advances to a later moment of the same step. */
     const later = (ms: number) =>
       Effect.andThen(leap(ms), Effect.sync(() => {
         cause = "clock"
@@ -486,7 +486,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         society.now = now()
       }))
 
-    /** How many conversations an agent began. */
+    /** The number of conversations that an agent began. */
     const began = (agent: number): number => [...society.talks.values()].filter((talk) => talk.initiator === agent).length
 
     const mob = Effect.fnUntraced(function*({ agent: named, complaints, end }: Extract<Step, { readonly _tag: "Mob" }>) {
@@ -497,12 +497,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       for (const { hours, kind, victim } of complaints) {
         yield* conclude
         yield* later(1 + hours * 3_600_000)
-        // Restricted is what the end is about.
+        // The end of this step needs a restricted agent, so no further complaints follow.
         if (end !== "nothing" && society.statusOf(agent) === "restricted") break
         const done = (one: number) =>
           kind === "Block" ? society.standing.blocking(one, agent) : society.standing.reported(one, agent)
         const may = (one: number) => society.talks.get(nameOf(one, agent))?.initiator === agent && !done(one)
-        // Who has blocked already may report as well, and adds no block.
+        // An agent that has blocked already may also report. Its report adds no block.
         const blocker = kind === "Report" && victim % 3 < 2
           ? all.find((one) => able(one) && may(one) && society.standing.blocking(one, agent))
           : undefined
@@ -540,7 +540,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const letter = choose(pick % 4 === 0 || some.length === 0 ? letters : some, pick >> 2)
       if (letter === undefined) return
       const slips = letter.recipients.map((agent) => society.inboxes.slip(agent, letter)!)
-      // Or read before anybody has acknowledged it.
+      // In one of three cases, the message is read without having been acknowledged.
       if (pick % 3 > 0) {
         for (const slip of slips) yield* acknowledge(slip)
         yield* lookAt(letter.sender, letter.talk)
@@ -555,7 +555,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       for (const slip of slips) if (society.isParticipant(slip.recipient, letter.talk)) yield* lookAt(slip.recipient, letter.talk)
     })
 
-    /** Half an hour before the time, or exactly then, or a moment beside it. */
+    /** Advances to half an hour before a time, or to exactly that time, or to a moment before or after it. */
     const until = Effect.fnUntraced(function*(at: number, { early, offset }: Extract<Step, { readonly _tag: "Probe" }>) {
       yield* conclude
       yield* later(Math.max(1, at - (early ? 1_800_000 : 0) + offset - now()))
@@ -565,7 +565,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const { pick } = step
       switch (pick % 3) {
         case 0: {
-          // Who has begun as many conversations as it may.
+          // In this case, an agent begins as many conversations as it may.
           const strangers = (agent: number) =>
             all.filter((other) =>
               other !== agent && alive(other) && !society.talks.has(nameOf(agent, other)) && !society.standing.apart(agent, other)
@@ -585,7 +585,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           return
         }
         case 1: {
-          // Who has refused to come.
+          // In this case, an agent refuses an invite.
           const group = choose(society.groups.all.filter((one) => one.deleted === undefined), pick >> 2)
           const by = group?.members.find((member) => member.role === "admin" && able(member.agent))?.agent
           if (group === undefined || by === undefined) return
@@ -601,7 +601,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           return
         }
         default: {
-          // Whom somebody with a socket does not want to hear for an hour.
+          // In this case, an agent with a socket mutes another one for an hour.
           const talk = choose([...society.talks.values()].filter((one) => one.established && pairOf(one.name).every(able)), pick >> 2)
           if (talk === undefined) return
           const [one, other] = pick % 2 === 0 ? pairOf(talk.name) : pairOf(talk.name).toReversed() as [number, number]
@@ -643,7 +643,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const living = all.filter(alive)
       const several = society.groups.all.filter((group) => group.members.length > 1)
       const inviting = society.groups.invites.filter((invite) => several.some((group) => group.name === invite.group))
-      // Somebody to be gone has to have asked somebody, where others stay.
+      // Mostly, the inviter or the invitee of a pending invite is deleted, and the group keeps other members.
       if (pick % 6 > 1) {
         const group = choose(several, pick >> 4)
         const by = group?.members.find((member) => member.role === "admin" && able(member.agent))?.agent
@@ -724,7 +724,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       yield* addTo(group, by, other, step.pick % 4 === 0)
     })
 
-    /** Invites somebody; who was a member before comes back at once, unless it hesitates. */
+    /** Invites an agent. A former member joins again at once, unless it hesitates. */
     const addTo = Effect.fnUntraced(function*(group: Group, by: number, other: number, hesitates: boolean) {
       const exit = yield* Effect.exit(groups.add(the(by), group.id, the(other).handle))
       const outcome = society.groups.add(group, by, other, now())
@@ -770,7 +770,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const invite = known ?? (step.pick % 2 === 1 ? open.find((one) => one.again) : undefined) ?? choose(open, step.pick >> 3)
       if (invite === undefined) return
       const group = society.groups.all.find((one) => one.name === invite.group)!
-      // Now and then somebody else's.
+      // Sometimes, another agent than the invitee uses the invite.
       const agent = step.pick % 8 === 0 ? choose(all.filter((one) => able(one) && one !== invite.invitee), step.pick >> 3) : invite.invitee
       if (agent === undefined) return
       const exit = yield* Effect.exit(
@@ -874,7 +874,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const active = society.mutes.active(agent, now())
       same(
         "mutes",
-        listed.mutes.map((mute) => `${nameOfTarget(mute.kind, mute.targetId)} ${mute.mutedUntil}`).toSorted(),
+        listed.items.map((mute) => `${nameOfTarget(mute.kind, mute.targetId)} ${mute.mutedUntil}`).toSorted(),
         active.map((target) => `${target} ${society.mutes.end(agent, /^\d+$/.test(target) ? Number(target) : target, now()) ?? null}`).toSorted(),
         "mutes"
       )
@@ -904,7 +904,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         case "Edge":
           return
         case "Send": {
-          // Every other one to somebody new.
+          // Every second send goes to an agent without a conversation yet.
           const strangers = all.filter((agent) => agent !== step.from && alive(agent) && !society.talks.has(nameOf(step.from, agent)))
           const to = step.key % 2 === 0 ? choose(strangers, step.to) ?? step.to : step.to
           return yield* send(step.from, to, `k${step.key}`)
@@ -929,12 +929,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         case "Report":
         case "Unblock":
           yield* complain(step)
-          // Complaints come in company.
+          // Another complaint often follows.
           if (step._tag === "Block" && step.pick % 3 > 0) yield* complain({ ...step, pick: step.pick + 3 })
           return
         case "Suspend": {
           const agent = choose(all.filter(alive), step.pick)!
-          // Restricted ones are rare, and more interesting.
+          // Restricted agents are rare and more interesting, so they are preferred.
           const restricted = all.find((one) => alive(one) && society.statusOf(one) === "restricted")
           const on = step.pick % 3 > 0 ? restricted : agent
           if (on === undefined) return
@@ -1010,13 +1010,13 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         case "Demote": {
           const { by, group } = ledBy(step.agent, step.pick)
           if (group === undefined || !able(by)) return
-          // Rather whose inbox has something of the group.
+          // Members with undelivered messages of the group are preferred.
           const waiting = group.members.filter((one) =>
             one.agent !== by && storedOf(one.agent).some((slip) => slip.letter.talk === group.name)
           )
           const member = choose(step._tag === "Remove" && waiting.length > 0 ? waiting : group.members, step.other)?.agent
           const on = step.pick % 5 === 0 || member === undefined ? step.other : member
-          // A deleted account is nobody to the group.
+          // A group does not know a deleted account.
           if (!alive(on)) return
           const { handle } = the(on)
           if (step._tag === "Remove") {
@@ -1219,7 +1219,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       }
     })
 
-    /** Everything stored for these agents. */
+    /** Compares all stored rows of these agents with the model. */
     const audit = Effect.gen(function*() {
       const mine = agents.map(({ id }) => id)
       const envelopes = yield* sql<
@@ -1249,7 +1249,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         "conversations",
         talks.flatMap((row) => {
           const name = talkNames.get(row.id) ?? ""
-          // A block may have made the row before there was anything to order.
+          // A block may have created the conversation's row before its first message.
           if (isGroup(name) || row.last_seq === 0) return []
           return [`${name} ${agentOf.get(row.initiator_id)} ${row.established_at !== null} ${row.last_seq}`]
         }).toSorted(),
@@ -1262,7 +1262,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const groupIds = society.groups.all.map(({ id }) => id)
       const members = yield* sql<{ group_id: string; agent_id: string; role: string }>`
         SELECT group_id, agent_id, role FROM group_members WHERE left_at IS NULL AND ${sql.in("group_id", groupIds)}`
-      // Of a deleted group the rows only tell who was in it.
+      // The rows of a deleted group show only its former members.
       const open = new Set(society.groups.all.filter((group) => group.deleted === undefined).map(({ id }) => id))
       same(
         "groups",

@@ -15,10 +15,10 @@ interface Complaint {
   readonly at: number
 }
 
-/** Who is restricted or suspended (wire.md G.8): everything is counted anew whenever anybody asks. */
+/** Which agents are restricted or suspended (wire.md G.8). Every read counts all complaints again. */
 export class Standing {
   private readonly thresholds: Thresholds
-  /** Whether the one began the conversation with the other. */
+  /** Whether the first agent began the conversation with the second one. */
   private readonly wroteFirst: (one: number, other: number) => boolean
   private blocks: Array<Complaint> = []
   private readonly reports: Array<Complaint> = []
@@ -42,7 +42,7 @@ export class Standing {
     return this.reports.some((one) => one.by === by && one.on === on)
   }
 
-  /** A second one leaves the first as it is. */
+  /** Adds a block. A second block of the same pair changes nothing. */
   block(by: number, on: number, at: number): void {
     if (!this.blocking(by, on)) this.blocks.push({ by, on, at })
   }
@@ -70,7 +70,7 @@ export class Standing {
     return this.counted(this.blocks, agent, DAY, now) >= this.thresholds.restrictBlocks ? "restricted" : "active"
   }
 
-  /** After a block or a report was committed or undone: what it suspends for. */
+  /** Decides, after a block or a report was committed or undone, whether the agent is suspended and for which complaints. */
   judge(agent: number, now: number): "blocks" | "reports" | undefined {
     if (this.suspended.has(agent)) return undefined
     const grounds = this.counted(this.blocks, agent, WEEK, now) >= this.thresholds.suspendBlocks
@@ -82,7 +82,7 @@ export class Standing {
     return grounds
   }
 
-  /** False: it is already. */
+  /** Suspends an agent. Returns false if it is suspended already. */
   suspend(agent: number): boolean {
     if (this.suspended.has(agent)) return false
     this.suspended.add(agent)
@@ -94,7 +94,7 @@ export class Standing {
     this.restored.set(agent, at)
   }
 
-  /** When something changes by itself. */
+  /** The times at which something changes without a request. */
   edges(): ReadonlyArray<number> {
     return [
       ...this.blocks.flatMap(({ at }) => [at + DAY, at + WEEK]),

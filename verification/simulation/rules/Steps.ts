@@ -3,13 +3,12 @@ import { inWordsBy } from "../Words.ts"
 import { AGENTS } from "./Society.ts"
 
 /**
- * What can happen to the agents of one history. `pick` and the like are choices among
- * what there is when it happens (modulo), so that a list stays meaningful when parts of
- * it are taken out.
+ * The steps of one history. Fields such as `pick` are choices, modulo the number of things that exist when the step runs. So a list stays
+ * meaningful when steps are removed from it.
  */
 export type Step =
   | { readonly _tag: "Jump"; readonly ms: number }
-  /** To just before, at or just after something changes by itself. */
+  /** Advances the clock to just before, exactly at, or just after a time at which something changes without a request. */
   | { readonly _tag: "Edge"; readonly pick: number; readonly offset: -1 | 0 | 1 }
   | { readonly _tag: "Send"; readonly from: number; readonly to: number; readonly key: number }
   | { readonly _tag: "Reply"; readonly agent: number; readonly pick: number; readonly key: number }
@@ -17,16 +16,16 @@ export type Step =
   | { readonly _tag: "Hooked"; readonly agent: number; readonly pick: number }
   | { readonly _tag: "Block" | "Report" | "Unblock"; readonly by: number; readonly pick: number; readonly wild: boolean }
   | { readonly _tag: "Restore" | "Suspend" | "Delete"; readonly pick: number }
-  /** An agent writes to whom it may, and they complain of it, one after the other. */
+  /** An agent writes to all agents that it may write to. They complain about it, one after the other. */
   | {
     readonly _tag: "Mob"
     readonly agent: number
     readonly complaints: ReadonlyArray<{ readonly kind: "Block" | "Report"; readonly victim: number; readonly hours: number }>
     readonly end: "nothing" | "suspend" | "restore" | "unblock" | "delete"
   }
-  /** Something that a rule forbids for a while is tried again just before, at or just after its time. */
+  /** Something that a rule forbids for a while is attempted again just before, exactly at, or just after the end of that time. */
   | { readonly _tag: "Probe"; readonly agent: number; readonly pick: number; readonly early: boolean; readonly offset: -1 | 0 | 1 }
-  /** A message is delivered to everybody, then read by everybody, under its sender's eyes. */
+  /** A message is delivered to all recipients and then read by all, while its sender's view is checked. */
   | { readonly _tag: "Follow"; readonly pick: number }
   | { readonly _tag: "Contact"; readonly agent: number; readonly other: number }
   | { readonly _tag: "Create"; readonly by: number; readonly with: ReadonlyArray<number>; readonly join: number }
@@ -49,7 +48,7 @@ export type Step =
 
 const agent = fc.nat(AGENTS - 1)
 const other = agent
-/** Two of them write to many, so that somebody reaches the limits of that. */
+/** An agent that writes. The first two are chosen more often, so that they reach the limits of writing. */
 const writer = fc.oneof(agent, fc.nat(1))
 const pick = fc.nat(10_000)
 const key = fc.nat(80)
@@ -148,7 +147,7 @@ interface Weighted {
 
 const everything: ReadonlyArray<ReadonlyArray<Weighted>> = [time, talk, standing, ends, groups, sockets, inboxes, mutes, files, contacts]
 
-/** What a history is mostly about: everything may happen in each, most of it in turn. */
+/** The steps that a history contains most often. Every history may contain all steps. */
 const THEMES: ReadonlyArray<ReadonlyArray<ReadonlyArray<Weighted>>> = [
   [standing],
   [groups],
@@ -167,17 +166,17 @@ const histories = THEMES.map((theme) =>
   }))
 )
 
-/** The steps of one history: the same for the same seed. */
+/** The steps of one history, which depend only on the seed and the length. */
 export const stepsOf = (seed: number, length: number): ReadonlyArray<Step> => {
   const [steps] = fc.sample(
-    // Biased, most of it would happen to the first agent and the last.
+    // With fast-check's bias, most steps would concern the first and the last agent.
     fc.noBias(fc.array(histories[seed % histories.length]!, { minLength: length, maxLength: length + 20, size: "max" })),
     { numRuns: 1, seed }
   )
   return steps ?? []
 }
 
-/** What a step does. `{pick}` and the like are choices among what there is by then, so the words leave most of them out. */
+/** Describes a step. Most choices such as `pick` are left out, because they have no meaning without the state at that time. */
 export const stepInWords = inWordsBy<Step>({
   Jump: "the clock advances by {ms} ms",
   Edge: "the clock advances to {offset} ms beside a moment at which something changes",

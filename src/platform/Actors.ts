@@ -1,5 +1,5 @@
 import { Effect, Schedule } from "effect"
-import { actors as gauge } from "../platform/Metrics.ts"
+import { actors as gauge } from "./Metrics.ts"
 
 /** The actors of one kind in this node's memory. */
 export interface Actors<Actor> {
