@@ -286,7 +286,7 @@ export class ConversationActor extends SendQueue<Direct> {
     return Effect.map(this.deps.facts(command, this.id), (facts) => facts?.senderStatus === null)
   }
 
-  protected attachmentCheck(
+  protected useAttachment(
     { command: { recipient, sender } }: Sending<Direct>,
     attachmentId: string,
     asks: (isAsked: boolean) => void

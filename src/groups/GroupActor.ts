@@ -193,7 +193,7 @@ export class GroupActor extends SendQueue<InGroup> {
     return Effect.map(this.deps.status(sender.id), (status) => status === undefined)
   }
 
-  protected attachmentCheck(
+  protected useAttachment(
     { command: { sender } }: Sending<InGroup>,
     attachmentId: string,
     asks: (isAsked: boolean) => void

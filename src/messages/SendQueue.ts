@@ -120,7 +120,7 @@ export const CHANGED_EACH_TIME = "The conversation changed each time a command w
 
 /**
  * The sends of one conversation on the node that owns it. `ConversationActor` and `GroupActor` extend it with their
- * state, their decisions and their writes. It is the single writer of the conversation's order on this node:
+ * state, their decisions and their writes. The queue is the single writer of the conversation's order on this node:
  *
  * - Sends are decided on the cached state in order of arrival, and join the group commit in that order. They do not
  *   wait for the commits of others.
@@ -130,13 +130,14 @@ export const CHANGED_EACH_TIME = "The conversation changed each time a command w
  * - Sends of one sender with the same client_msg_id that are in flight share one result. Later callers get
  *   `created: false`.
  * - A send whose callers have timed out or disconnected is dropped, unless it is being committed. An exclusive command
- *   runs to its end without its caller.
+ *   whose caller has disconnected is dropped while it waits, and runs to its end once it has begun.
  * - A message is published after its commit and before its callers are answered.
  * - A defect ends only the command that met it, and the state is read again. If the state cannot be read, all commands
  *   in the queue fail.
  */
 export abstract class SendQueue<K extends SendKind> {
   readonly id: string
+  /** When the last command was dispatched, in milliseconds. */
   lastUsed = 0
   protected readonly deps: SendQueueDependencies<K["write"], K["outcome"]> & K["dependencies"]
   /** Undefined if the state must be read before the next decision. */
@@ -183,7 +184,7 @@ export abstract class SendQueue<K extends SendKind> {
    * Checks that the attachment may be sent. The first use of a file asks the file store: `asks` is called with true
    * before the request and with false after it.
    */
-  protected abstract attachmentCheck(
+  protected abstract useAttachment(
     sending: Sending<K>,
     attachmentId: string,
     asks: (isAsked: boolean) => void
@@ -248,7 +249,7 @@ export abstract class SendQueue<K extends SendKind> {
    */
   protected exclusive<A, E>(command: Effect.Effect<A, E>): Effect.Effect<A, E | Unavailable> {
     return Effect.withFiber((fiber) => Effect.callback((resume) => {
-      this.dispatch({
+      const exclusive: Exclusive = {
         _tag: "Exclusive",
         run: Effect.matchCause(forTrace(traceOf(fiber), forRequest(requestIdOf(fiber), command)), {
           onSuccess: (value) => resume(Effect.succeed(value)),
@@ -258,8 +259,16 @@ export abstract class SendQueue<K extends SendKind> {
           }
         }),
         fail: resume
-      })
+      }
+      this.dispatch(exclusive)
+      return Effect.sync(() => this.unqueue(exclusive))
     }))
+  }
+
+  /** Removes a command from the queue if it waits there. */
+  private unqueue(command: Sending<K> | Exclusive): void {
+    const at = this.queue.indexOf(command)
+    if (at >= 0) this.queue.splice(at, 1)
   }
 
   /** Makes later commands wait for this send until `lift`. */
@@ -287,8 +296,7 @@ export abstract class SendQueue<K extends SendKind> {
   /** Ends a command that met a defect, and lets the commands behind it go on. */
   private failed(command: Sending<K> | Exclusive, cause: Cause.Cause<never>): void {
     this.state = undefined
-    const at = this.queue.indexOf(command)
-    if (at >= 0) this.queue.splice(at, 1)
+    this.unqueue(command)
     if (command._tag === "Exclusive") command.fail(exitOf(cause))
     else this.settle(command, exitOf(cause))
     this.lift(command)
@@ -318,7 +326,7 @@ export abstract class SendQueue<K extends SendKind> {
       },
       onFailure: (cause) => {
         const failure = failureOf(cause)
-        // A defect ends only this command: the next one in the queue loads the state itself.
+        // A defect ends only this command. The next command in the queue loads the state itself.
         if (failure === undefined) return this.failed(sending, cause as Cause.Cause<never>)
         const queued = this.queue
         this.queue = []
@@ -355,7 +363,7 @@ export abstract class SendQueue<K extends SendKind> {
 
   /** Checks the attachment. The send's callers do not time out during a request to the file store. */
   protected checkAttachment(sending: Sending<K>): Effect.Effect<void, Failure<K>> {
-    return this.attachmentCheck(sending, sending.command.draft.attachmentId ?? "", (isAsked) => {
+    return this.useAttachment(sending, sending.command.draft.attachmentId ?? "", (isAsked) => {
       sending.since = isAsked ? Number.POSITIVE_INFINITY : this.deps.monotonic()
     })
   }
@@ -365,6 +373,7 @@ export abstract class SendQueue<K extends SendKind> {
     return joinOrigin(requestId, trace)
   }
 
+  /** Hands a write to the group commit. Its result goes to `appended`. */
   protected commit(sending: Sending<K>, write: K["write"], state: K["state"]): void {
     recordSpan(sending.trace, "decide", sending.arrived)
     this.deps.appends.submit(
@@ -422,6 +431,7 @@ export abstract class SendQueue<K extends SendKind> {
     else this.dispatch(sending)
   }
 
+  /** Answers a send with Unavailable, and logs why. */
   protected giveUp(sending: Sending<K>, why: string): void {
     this.settle(sending, Exit.fail(new Unavailable()))
     this.deps.fork(forRequest(sending.requestId, logUnavailable(why)))
@@ -444,7 +454,7 @@ export abstract class SendQueue<K extends SendKind> {
     }))
   }
 
-  /** Runs an effect for a send, which a defect of the effect ends. */
+  /** Runs an effect for a send. A defect of the effect ends the send. */
   protected run(sending: Sending<K>, effect: Effect.Effect<void>): void {
     this.deps.fork(forRequest(
       sending.requestId,
@@ -452,7 +462,7 @@ export abstract class SendQueue<K extends SendKind> {
     ))
   }
 
-  /** Ends a send. */
+  /** Ends a send and answers its callers. */
   protected settle(sending: Sending<K>, result: Result<K>): void {
     if (this.inFlight.get(sending.key) === sending) {
       // Use a new map: the table of a long-lived map references old entries until a full garbage collection

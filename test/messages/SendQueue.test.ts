@@ -485,13 +485,15 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
         assert.deepStrictEqual(keysOf(commits), ["m1"])
       }))
 
-    it.effect("goes on if its caller disconnects", () =>
+    it.effect("whose caller disconnects runs to its end if it has begun, and is dropped if it waits", () =>
       Effect.gen(function*() {
         const { actor, change, commits, send } = yield* makeWorld()
         const statement = Deferred.makeUnsafe<void>()
         const changing = yield* start(change(Deferred.await(statement)))
+        const waiting = yield* start(change(Effect.void))
         yield* start(send("m1"))
         yield* Fiber.interrupt(changing)
+        yield* Fiber.interrupt(waiting)
         assert.deepStrictEqual(keysOf(commits), [])
         yield* Deferred.succeed(statement, undefined)
         yield* settled
