@@ -1,7 +1,9 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { Agent } from "../agents/Agent.ts"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
+import { makePublish } from "../push/MessagePublisher.ts"
+import { makeRateWarnings } from "../push/RateWarnings.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "../push/ColdSlots.ts"
 import { Attachments } from "../attachments/Attachments.ts"
@@ -13,34 +15,34 @@ import { Config } from "../platform/Config.ts"
 import { laneOf, makeGroupCommit } from "../database/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
-import { actors } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import type { RateRule, RateState } from "../rates/RateRule.ts"
+import type { RateRule } from "../rates/RateRule.ts"
 import * as Procedures from "../cluster/Procedures.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
-import { iso } from "../wire/Text.ts"
+import { AnswerTimeout } from "../database/SqlPostgres.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { HELD_MS, type RateLimited, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Append, type Appended, makeAppend, makeAppendLocks } from "./Append.ts"
-import { ConversationNotFound, makeDirectIds } from "./Conversation.ts"
+import { makeDirectIds } from "./Conversation.ts"
 import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
-import { ConversationActor, type Published, type Dependencies } from "./ConversationActor.ts"
+import { ConversationActor, type Dependencies } from "./ConversationActor.ts"
 import {
   type BlockCommand,
   type BlockOutcome,
   ConversationEntity,
   type SendCommand,
   type SendFailure,
-  type UnblockCommand,
   type UnblockOutcome
 } from "./ConversationEntity.ts"
+import { makeSendQueues } from "../messages/SendQueues.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
 import { ReadingRepo } from "./ReadingRepo.ts"
 import { type ContentTooLarge, type Draft, messageJson, type MessageSender, renderMessage } from "../messages/Message.ts"
 import { makeReading, type Reading } from "./Reading.ts"
+import { makeTyping, type Pair, type Typing } from "./Typing.ts"
 
 /** The sender as it was authenticated: its messages show the name that it had then. */
 export interface Sender {
@@ -57,9 +59,6 @@ export type Target =
 
 export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
-/** The agent that blocks and the one that is blocked. */
-export type Pair = Pick<UnblockCommand, "agentId" | "blockedId">
-
 /** The sender as part of a send command, so that it is not looked up again after authentication. */
 const messageSender = (sender: Sender): typeof MessageSender.Type => ({
   id: sender.id,
@@ -67,25 +66,12 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
   displayName: displayNameOf(sender)
 })
 
-const IDLE_MS = 300_000
-const TYPING_MEMORY_MS = 1_000
-
 /** Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the conversation. */
-export class Conversations extends Context.Service<Conversations, Reading & {
+export class Conversations extends Context.Service<Conversations, Reading & Pick<Typing, "typing"> & {
   /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
   readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
   /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
-  /**
-   * Relays a typing event to the other participants and stores nothing. In a direct conversation, does nothing if
-   * either agent has blocked the other.
-   */
-  readonly typing: (
-    agentId: string,
-    handle: string,
-    conversationId: string,
-    event: "typing.start" | "typing.stop"
-  ) => Effect.Effect<void, ConversationNotFound | Unavailable>
   /**
    * Blocks one agent for another, in the order of their conversation: messages accepted before the block are committed
    * before it, and every later send is refused.
@@ -99,6 +85,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
     Conversations,
     Effect.gen(function*() {
       const reading = yield* makeReading
+      const typing = yield* makeTyping(reading.participation)
+      const warn = yield* makeRateWarnings
       const clock = yield* Clock.Clock
       const config = yield* Config
       const repo = yield* ConversationsRepo
@@ -134,27 +122,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
 
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
-      const publish = (stored: Published): void => {
-        liveAgents.tell(stored.recipientId, {
-          _tag: "Hint",
-          inboxNo: stored.inboxNo,
-          messageId: stored.message.id,
-          senderId: stored.message.senderId,
-          rendered: stored.rendered,
-          committedAt: stored.committedAt,
-          trace: stored.trace
-        })
-        if (config.ECHO_OWN === "on" && stored.senderLastInboxNo !== null) {
-          liveAgents.tell(stored.message.senderId, {
-            _tag: "Echo",
-            after: stored.senderLastInboxNo,
-            before: stored.senderNextInboxNo,
-            messageId: stored.message.id,
-            rendered: stored.rendered
-          })
-        }
-      }
-
       /** Finds the envelope of a direct message in the other side's inbox. */
       const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
         const participation = yield* unavailableOnSqlError(reads.participation(senderId, conversationId))
@@ -188,56 +155,38 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         now,
         monotonic,
         newMessageId: () => ids.make("msg"),
-        load: (conversationId, one, other) => unavailableOnSqlError(repo.load(conversationId, one, other)),
+        // All later commands of the conversation wait for this read. It must not wait on a dead connection for longer
+        // than callers wait.
+        load: (conversationId, one, other) =>
+          Effect.provideService(unavailableOnSqlError(repo.load(conversationId, one, other)), AnswerTimeout, HELD_MS),
         facts: ({ draft, recipient, sender }, conversationId) =>
           unavailableOnSqlError(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now())),
         reserve: liveAgents.reserveOutreach,
         release: (senderId, conversationId) => Effect.ignore(unavailableOnSqlError(slots.release(senderId, conversationId))),
         useAttachment: (senderId, agentId, id, asks) => attachments.use(senderId, { _tag: "Agent", agentId }, id, asks),
         original,
-        publish,
+        publish: yield* makePublish,
         backlogSoft: config.LIMITS_BACKLOG_SOFT,
         backlogHard: config.LIMITS_BACKLOG_HARD,
         fork
       }
 
-      const conversations = new Map<string, ConversationActor>()
-      yield* actors.at("conversation").readsIn(() => conversations.size)
-      const actorOf = (conversationId: string): ConversationActor => {
-        const known = conversations.get(conversationId)
-        if (known !== undefined) return known
-        const actor = new ConversationActor(conversationId, deps)
-        conversations.set(conversationId, actor)
-        return actor
-      }
-      yield* Effect.sync(() => {
-        const before = now() - IDLE_MS
-        for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
-      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
-      yield* Effect.sync(() => {
-        const before = monotonic() - HELD_MS
-        for (const actor of conversations.values()) if (!actor.idle) actor.giveUpCallers(before)
-      }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
-
-      /** Drops the cached receivers of typing frames on this node. The caches of other nodes expire after TYPING_MEMORY_MS. */
-      const hush = (conversationId: string, { agentId, blockedId }: Pair): void => {
-        for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
-      }
+      const actors = yield* makeSendQueues("conversation", (id) => new ConversationActor(id, deps))
       const client = yield* Procedures.make(ConversationEntity, {
-        Send: { run: (conversationId, { command }) => actorOf(conversationId).send(command) },
+        Send: { run: (conversationId, { command }) => actors.of(conversationId).send(command) },
         Block: {
           run: (conversationId, { command }) =>
             Effect.tap(
-              actorOf(conversationId).block(Effect.flatMap(
+              actors.of(conversationId).block(Effect.flatMap(
                 unavailableOnSqlError(repo.block(conversationId, command)),
                 (change) => change === "TooLate" ? Effect.fail(new Unavailable()) : Effect.succeed(change)
               )),
-              () => Effect.sync(() => hush(conversationId, command))
+              () => Effect.sync(() => typing.forgetReceivers(conversationId, command))
             )
         },
         Unblock: {
           run: (conversationId, { command }) =>
-            actorOf(conversationId).unblock(
+            actors.of(conversationId).unblock(
               Effect.gen(function*() {
                 for (let tries = 0; tries < 5; tries++) {
                   const outcome = yield* unavailableOnSqlError(repo.unblock(conversationId, command))
@@ -251,7 +200,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const block = Effect.fn("Conversations.block")(function*(command: BlockCommand) {
         const id = directId(command.agentId, command.blockedId)
         const outcome = yield* client.Block(id, { command })
-        hush(id, command)
+        typing.forgetReceivers(id, command)
         return outcome
       })
       const unblock = Effect.fn("Conversations.unblock")(function*({ agentId, blockedId }: Pair) {
@@ -266,36 +215,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         windowMs: 1_000,
         window: "second"
       }
-      const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
-      const warnFrom = config.LIMITS_WARNING_PERCENT / 100
-      const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
-      /** When each sender was last warned, oldest first. Saves calls to the shared count. */
-      const warnings = new Map<string, number>()
-      const warn = (senderId: string, { limit, remaining, resetMs }: RateState): void => {
-        const at = monotonic()
-        for (const [id, then] of warnings) {
-          if (at - then < warnEveryMs) break
-          warnings.delete(id)
-        }
-        if (warnings.has(senderId)) return
-        warnings.set(senderId, at)
-        const frame = JSON.stringify({
-          type: "rate_limit.warning",
-          payload: {
-            endpoint: "POST /v1/messages",
-            limit,
-            remaining,
-            reset_at: iso(now() + resetMs),
-            message: "Most of this second's sends are used: slow down."
-          }
-        })
-        // The count is shared: another node may have sent the warning.
-        fork(Effect.match(limits.take(warningRate, senderId), {
-          onFailure: () => undefined,
-          onSuccess: () => liveAgents.tell(senderId, { _tag: "Event", frame })
-        }))
-      }
-
       /** Fails with `failure` unless the key is stored already: a replay always gets the original message (wire.md C.6). */
       const unlessReplay = <E>(sender: Sender, draft: Draft, failure: E): Effect.Effect<Sent, E | Unavailable> =>
         Effect.flatMap(
@@ -345,7 +264,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         Effect.matchEffect(limits.take(rate, sender.id), {
           onFailure: (limited) => unlessReplay(sender, draft, limited),
           onSuccess: (state) => {
-            if (state.limit - state.remaining >= state.limit * warnFrom) warn(sender.id, state)
+            warn(sender.id, state)
             return Effect.matchEffect(
               target._tag === "Direct"
                 ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))
@@ -366,35 +285,11 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           }
         })
 
-      // Typing frames come in bursts, so their receivers are cached for a moment.
-      const listeners = new Map<string, { readonly until: number; readonly to: ReadonlyArray<string> }>()
-      const listenersOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
-        const key = `${agentId} ${conversationId}`
-        const known = listeners.get(key)
-        if (known !== undefined && known.until > monotonic()) return known.to
-        const { counterpartyId } = yield* reading.participation(agentId, conversationId)
-        let to: ReadonlyArray<string>
-        if (counterpartyId === null) {
-          to = (yield* groupReads.members(conversationId)).filter((id) => id !== agentId)
-        } else {
-          const { state } = yield* unavailableOnSqlError(repo.load(conversationId, agentId, counterpartyId))
-          to = state.blocked ? [] : [counterpartyId]
-        }
-        if (listeners.size > 10_000) listeners.clear()
-        listeners.set(key, { until: monotonic() + TYPING_MEMORY_MS, to })
-        return to
-      })
-
       return Conversations.of({
         send,
         original,
         ...reading,
-        typing: Effect.fnUntraced(function*(agentId, handle, conversationId, event) {
-          const frame = JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })
-          for (const to of yield* listenersOf(agentId, conversationId)) {
-            liveAgents.tell(to, { _tag: "Event", frame, about: { senderId: agentId, conversationId } })
-          }
-        }),
+        typing: typing.typing,
         block,
         unblock,
         settled: Effect.andThen(appends.idle, groups.settled)

@@ -1,16 +1,12 @@
-import { Cause, Effect, Exit, Semaphore } from "effect"
+import { Effect, Exit } from "effect"
 import type { Rpc } from "effect/rpc"
-import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
+import { AgentNotFound, type AgentStatus } from "../agents/Agent.ts"
 import type { AttachmentRefusal } from "../attachments/Attachments.ts"
 import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
 import { type GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
-import type { Sent } from "../messages/Sent.ts"
-import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
-import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
-import { joinOrigin, type TraceContext, traceOf } from "../platform/Tracing.ts"
-import { forRequest, requestIdOf } from "../platform/RequestId.ts"
-import { LogThrottle } from "../platform/LogThrottle.ts"
-import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
+import { renderMessage, type StoredMessage } from "../messages/Message.ts"
+import { logUnavailable, CHANGED_EACH_TIME, type Sending, SendQueue, type SendQueueDependencies } from "../messages/SendQueue.ts"
+import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
   closeInvite,
@@ -33,19 +29,14 @@ import {
   NotMember,
   type SystemMessage
 } from "./Group.ts"
-import type { GroupAppend, GroupAppended, Numbered } from "./GroupAppend.ts"
+import type { GroupAppend, GroupAppended } from "./GroupAppend.ts"
 import type * as Entity from "./GroupEntity.ts"
 import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
 import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
 /** The services that a group calls. */
-export interface GroupDependencies {
-  readonly appends: GroupCommit<GroupAppend, GroupAppended>
-  readonly now: () => number
-  /** Milliseconds of a monotonic clock, to measure how long something has waited. */
-  readonly monotonic: () => number
-  readonly newMessageId: () => string
+export interface GroupDependencies extends SendQueueDependencies<GroupAppend, GroupAppended> {
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
   /** The failure for an agent that is not a member. */
   readonly outside: (
@@ -75,7 +66,6 @@ export interface GroupDependencies {
   /** When a change with these message ids was committed, and which member became admin by it. Undefined if there is none. */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
   readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
-  readonly publish: (published: GroupPublished) => void
   readonly tell: (agentId: string, frame: string, after: number | null) => void
   /** The URL of a picture on this server. */
   readonly avatarUrl: (key: string) => string
@@ -88,42 +78,7 @@ export interface GroupDependencies {
    * is no limit.
    */
   readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
-  readonly fork: (effect: Effect.Effect<void>) => void
 }
-
-/** A send in progress. */
-interface Sending {
-  readonly command: GroupSendCommand
-  /** The id and the trace of the send's request. */
-  readonly requestId: string | null
-  readonly trace: TraceContext | undefined
-  /** Answers the caller. Undefined once the caller has timed out or disconnected. */
-  settle: ((result: Exit.Exit<Sent | null, GroupSendFailure>) => void) | undefined
-  /** When the send came or the file store answered, in monotonic milliseconds. Infinity during a request to the file store. */
-  since: number
-}
-
-/** A message that has just been committed, with its envelopes. */
-export interface GroupPublished {
-  readonly message: StoredMessage
-  readonly rendered: Rendered
-  readonly envelopes: ReadonlyArray<Numbered>
-  readonly senderLastInboxNo: number
-  readonly senderNextInboxNo: number | null
-  /** As `performance.now()`. Undefined if not measured. */
-  readonly committedAt?: number | undefined
-  readonly trace?: TraceContext | undefined
-}
-
-/** How often a command may be decided. It is decided again each time a write is refused because the group has a newer version. */
-const MAX_ATTEMPTS = 50
-
-/** Limits the log lines about commands that are answered with 503, over all groups. */
-const givenUp = new LogThrottle()
-const giveUp = Effect.andThen(
-  givenUp.log(Effect.logWarning("The group changed each time a command was decided: the command is answered with 503")),
-  Effect.fail(new Unavailable())
-)
 
 /** When a change was committed, and which member became admin because the last admin left. */
 interface Committed {
@@ -142,118 +97,108 @@ interface Step {
   readonly joiner?: { readonly agentId: string; readonly handle: string }
 }
 
+interface InGroup {
+  readonly dependencies: GroupDependencies
+  readonly command: GroupSendCommand
+  /** `null` if there is no such group. */
+  readonly state: GroupState | null
+  readonly write: GroupAppend
+  readonly outcome: GroupAppended
+  readonly failure: GroupSendFailure
+  readonly replay: null
+}
+
 /**
- * One group on this node: the single writer of its members, roles, invites and order. Every decision is made on the
- * rows of one version and committed only if the group still has that version. So the actor's memory is a cache, and a
- * second owner does no harm. Changes run one at a time, and later sends wait for them. Calls are safe to retry: a send
- * finds its key, and a change finds its earlier commit.
+ * One group on this node: the single writer of its members, roles, invites and order. `SendQueue` states what it shares
+ * with direct conversations. Every decision is made on the rows of one version and committed only if the group still has
+ * that version. So a second owner does no harm. Changes read the rows, and run one at a time between sends. Calls are
+ * safe to retry: a send finds its key, and a change finds its earlier commit. The result of a send is `null` for a
+ * replay, which the caller looks up.
  */
-export class GroupActor {
-  readonly id: string
-  private readonly deps: GroupDependencies
-  private state: GroupState | undefined
-  private readonly turn = Semaphore.makeUnsafe(1)
-  private busy = 0
-  private sends = new Set<Sending>()
-  lastUsed = 0
+export class GroupActor extends SendQueue<InGroup> {
+  protected readonly maxAttempts = 50
 
-  constructor(id: string, deps: GroupDependencies) {
-    this.id = id
-    this.deps = deps
+  protected load(): Effect.Effect<GroupState | null, Unavailable> {
+    return Effect.map(this.deps.load(this.id), (state) => state ?? null)
   }
 
-  get idle(): boolean {
-    return this.busy === 0 && this.sends.size === 0
-  }
-
-  /** The result is `null` for a replay, which the caller looks up. */
-  send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
-    return Effect.withFiber((fiber) => Effect.callback((resume) => {
-      this.lastUsed = this.deps.now()
-      const sending: Sending = {
-        command,
-        requestId: requestIdOf(fiber) ?? null,
-        trace: traceOf(fiber),
-        settle: resume,
-        since: this.deps.monotonic()
+  protected decide(sending: Sending<InGroup>, state: GroupState | null): void {
+    const { sender } = sending.command
+    if (state === null || state.deleted !== null || memberOf(state, sender.id) === undefined) {
+      // The agent may have joined through another owner, so the rows are read before it is refused.
+      if (state !== null && sending.attempts === 0) {
+        this.state = undefined
+        return this.retry(sending)
       }
-      this.sends.add(sending)
-      this.deps.fork(forRequest(
-        sending.requestId,
-        Effect.flatMap(Effect.exit(this.carry(sending)), (result) => {
-          // Use a new set: the table of a long-lived set references old entries until a full garbage collection
-          // (http/UnderWay.ts).
-          if (this.sends.size === 1) this.sends = new Set()
-          else this.sends.delete(sending)
-          if (sending.settle !== undefined) return Effect.sync(() => sending.settle?.(result))
-          return Exit.isFailure(result) && Cause.hasDies(result.cause)
-            ? Effect.logError("A send failed after its caller had timed out", result.cause)
-            : Effect.void
-        })
-      ))
-      return Effect.sync(() => {
-        sending.settle = undefined
-      })
-    }))
+      // The group may be created later.
+      if (state === null) this.state = undefined
+      return this.ask(sending, this.deps.outside(state ?? undefined, sender.id), (failure) => this.refuse(sending, failure))
+    }
+    if (sending.giveBack === undefined && this.deps.admit !== undefined) {
+      const admitted = this.deps.admit(this.id)
+      if (admitted instanceof RateLimited) return this.refuse(sending, admitted)
+      sending.giveBack = admitted
+    }
+    this.proceed(sending, state)
   }
 
-  /**
-   * Answers Unavailable to the callers of sends whose `since` is before this time. A send that is being committed goes
-   * on. A send that is not decided yet is dropped.
-   */
-  giveUpCallers(before: number): void {
-    for (const sending of this.sends) {
-      if (sending.since >= before) continue
-      sending.settle?.(Exit.fail(new Unavailable()))
-      sending.settle = undefined
+  protected append(sending: Sending<InGroup>, state: GroupState): void {
+    const { deps } = this
+    const { draft, sender } = sending.command
+    this.commit(sending, {
+      groupId: this.id,
+      version: state.version,
+      size: state.members.length,
+      senderId: sender.id,
+      messageId: draft.messageId ?? deps.newMessageId(),
+      at: deps.now(),
+      draft,
+      requestId: this.originOf(sending)
+    }, state)
+  }
+
+  protected appended(
+    sending: Sending<InGroup>,
+    append: GroupAppend,
+    state: GroupState,
+    outcome: GroupAppended,
+    committedAt: number | undefined
+  ): void {
+    switch (outcome._tag) {
+      case "Stored":
+        return this.stored(sending, append, {
+          seq: outcome.seq,
+          envelopes: outcome.envelopes,
+          senderLastInboxNo: outcome.senderLastInboxNo,
+          senderNextInboxNo: outcome.senderNextInboxNo,
+          group: { name: state.profile.name, memberCount: state.members.length },
+          backlog: null
+        }, committedAt)
+      case "Fenced":
+        if (append.version === this.state?.version) this.state = undefined
+        return this.retry(sending)
+      case "Replayed":
+        sending.giveBack?.()
+        return this.settle(sending, Exit.succeed(null))
+      case "SenderGone":
+        return this.turnAway(sending)
     }
   }
 
-  private carry(sending: Sending): Effect.Effect<Sent | null, GroupSendFailure> {
-    return Effect.gen({ self: this }, function*() {
-      const { draft, sender } = sending.command
-      let attached = draft.attachmentId === undefined
-      let leave: (() => void) | undefined
-      for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-        const state = this.state ?? (yield* this.turn.withPermits(1)(this.known(sending)))
-        if (sending.settle === undefined) return yield* new Unavailable()
-        if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
-          // The agent may have joined through another owner, so read the rows before refusing it.
-          if (state !== undefined && attempt === 0) {
-            this.state = undefined
-            continue
-          }
-          return yield* yield* this.deps.outside(state, sender.id)
-        }
-        if (leave === undefined && this.deps.admit !== undefined) {
-          const admitted = this.deps.admit(this.id)
-          if (admitted instanceof RateLimited) return yield* admitted
-          leave = admitted
-        }
-        if (!attached) {
-          yield* this.deps.useAttachment(sender.id, this.id, draft.attachmentId ?? "", (isAsked) => {
-            sending.since = isAsked ? Number.POSITIVE_INFINITY : this.deps.monotonic()
-          })
-          attached = true
-          if (sending.settle === undefined) return yield* new Unavailable()
-        }
-        const settled = yield* this.append(state, sending)
-        if (settled._tag === "Failed") return yield* settled.exit
-        const outcome = settled.value
-        switch (outcome._tag) {
-          case "Stored":
-            return outcome.sent
-          case "Replayed":
-            leave?.()
-            return null
-          case "SenderGone":
-            return yield* (yield* this.deps.status(sender.id)) === undefined ? new Unauthorized() : new AgentSuspended()
-          case "Fenced":
-            if (this.state?.version === state.version) this.state = undefined
-        }
-      }
-      return yield* giveUp
-    })
+  protected refuse(sending: Sending<InGroup>, failure: GroupSendFailure): void {
+    this.settle(sending, Exit.fail(failure))
+  }
+
+  protected isSenderDeleted({ command: { sender } }: Sending<InGroup>): Effect.Effect<boolean, Unavailable> {
+    return Effect.map(this.deps.status(sender.id), (status) => status === undefined)
+  }
+
+  protected useAttachment(
+    { command: { sender } }: Sending<InGroup>,
+    attachmentId: string,
+    asks: (isAsked: boolean) => void
+  ): Effect.Effect<void, AttachmentRefusal> {
+    return this.deps.useAttachment(sender.id, this.id, attachmentId, asks)
   }
 
   update({ actorId, avatarKey, description, messageIds, name, ...given }: Told<typeof Entity.Update>) {
@@ -439,14 +384,15 @@ export class GroupActor {
   private inTurn<A, E>(
     attempt: (loaded: GroupState | undefined) => Effect.Effect<A | undefined, E>
   ): Effect.Effect<A, E | Unavailable> {
-    return this.counted(this.turn.withPermits(1)(Effect.gen({ self: this }, function*() {
-      for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
+    return this.exclusive(Effect.gen({ self: this }, function*() {
+      for (let attempts = 0; attempts < this.maxAttempts; attempts++) {
         this.state = undefined
         const done = yield* attempt(yield* this.deps.load(this.id))
         if (done !== undefined) return done
       }
-      return yield* giveUp
-    })))
+      yield* logUnavailable(CHANGED_EACH_TIME)
+      return yield* new Unavailable()
+    }))
   }
 
   /**
@@ -465,66 +411,6 @@ export class GroupActor {
           Effect.flatMap(this.deps.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
             earlier === undefined ? Effect.fail(failure) : Effect.succeed(earlier))
       ))
-  }
-
-  private counted<A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> {
-    return Effect.suspend(() => {
-      this.busy++
-      this.lastUsed = this.deps.now()
-      return Effect.ensuring(effect, Effect.sync(() => this.busy--))
-    })
-  }
-
-  /** Returns the state, and reads it if it is not cached, unless the send's caller has timed out. */
-  private known(sending?: Sending): Effect.Effect<GroupState | undefined, Unavailable> {
-    return Effect.suspend(() =>
-      this.state !== undefined || (sending !== undefined && sending.settle === undefined)
-        ? Effect.succeed(this.state)
-        : Effect.tap(this.deps.load(this.id), (state) => Effect.sync(() => this.state = state))
-    )
-  }
-
-  private append(state: GroupState, { command: { draft, sender }, requestId, since, trace }: Sending) {
-    const { deps } = this
-    const append: GroupAppend = {
-      groupId: this.id,
-      version: state.version,
-      size: state.members.length,
-      senderId: sender.id,
-      messageId: deps.newMessageId(),
-      at: deps.now(),
-      draft,
-      requestId: joinOrigin(requestId, trace)
-    }
-    type Outcome = Exclude<GroupAppended, { _tag: "Stored" }> | { readonly _tag: "Stored"; readonly sent: Sent }
-    return Effect.callback<Settled<Outcome>>((resume) =>
-      deps.appends.submit(append, (settled) => {
-        if (settled._tag === "Failed") return resume(Effect.succeed(settled))
-        const outcome = settled.value
-        if (outcome._tag !== "Stored") return resume(Effect.succeed({ _tag: "Done", value: outcome }))
-        const message: StoredMessage = {
-          id: append.messageId,
-          conversationId: this.id,
-          seq: outcome.seq,
-          senderId: sender.id,
-          clientMsgId: draft.clientMsgId,
-          type: draft.type,
-          content: draft.content,
-          metadata: draft.metadata,
-          createdAt: append.at
-        }
-        const rendered = renderMessage(message, {
-          senderHandle: sender.handle,
-          senderDisplayName: sender.displayName,
-          group: { name: state.profile.name, memberCount: state.members.length }
-        })
-        deps.publish({ ...outcome, message, rendered, committedAt: settled.at, trace })
-        resume(Effect.succeed({
-          _tag: "Done",
-          value: { _tag: "Stored", sent: { created: true, body: messageJson(rendered, null), backlog: null } }
-        }))
-      }, deps.monotonic() - since)
-    )
   }
 
   /** The acting member; any other agent gets the failure of `outside`. */
@@ -607,7 +493,15 @@ export class GroupActor {
         })
         const envelopes = committed.envelopes[i]!
         const senderLastInboxNo = committed.reached.get(notice.senderId) ?? 0
-        deps.publish({ message, rendered, envelopes, senderLastInboxNo, senderNextInboxNo: null })
+        deps.publish({
+          message,
+          rendered,
+          envelopes,
+          senderLastInboxNo,
+          senderNextInboxNo: null,
+          committedAt: undefined,
+          trace: undefined
+        })
         if (said.event.event === "group_deleted") {
           const frame = JSON.stringify({
             type: "group.deleted",

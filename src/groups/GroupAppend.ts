@@ -11,6 +11,7 @@ import {
   storing
 } from "../messages/BatchStatement.ts"
 import type { Draft } from "../messages/Message.ts"
+import type { Numbered } from "../messages/Published.ts"
 import type { Locks } from "../database/GroupCommit.ts"
 import { Database } from "../database/Sql.ts"
 import { countStored } from "../platform/Metrics.ts"
@@ -29,12 +30,6 @@ export interface GroupAppend {
   readonly draft: Draft
   /** The id and the trace of the request that caused the send (`joinOrigin`), for webhooks. */
   readonly requestId: string | null
-}
-
-/** An envelope that was written. */
-export interface Numbered {
-  readonly recipientId: string
-  readonly inboxNo: number
 }
 
 export type GroupAppended =

@@ -1,7 +1,8 @@
-import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
+import { makePublish } from "../push/MessagePublisher.ts"
 import { Agents } from "../agents/Agents.ts"
 import type { ImageRefusal } from "../avatars/AvatarImage.ts"
 import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
@@ -9,6 +10,7 @@ import { type Avatar, Avatars } from "../avatars/Avatars.ts"
 import { Attachments } from "../attachments/Attachments.ts"
 import { GroupNotFound } from "../messages/SendErrors.ts"
 import { GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
+import { makeSendQueues } from "../messages/SendQueues.ts"
 import type { Sent } from "../messages/Sent.ts"
 import type { AgentRestricted, Blocked, InboxRestricted } from "../messages/SendErrors.ts"
 import { LAST_COMMITS } from "../deliveries/Deliveries.ts"
@@ -21,7 +23,6 @@ import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { CursorId, type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { Database } from "../database/Sql.ts"
 import { iso, isoOrNull } from "../wire/Text.ts"
-import { actors } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
@@ -48,7 +49,6 @@ import {
   adminsOnly,
   budgetSpent,
   GroupActor,
-  type GroupPublished,
   type GroupDependencies,
   noAvatar,
   obstacleTo
@@ -84,7 +84,6 @@ type Denied = GroupNotFound | GroupDeleted | Unavailable
 type NotAllowed = Denied | Forbidden
 
 const LANES = 1
-const IDLE_MS = 300_000
 const LIMIT = 50
 const MAX = 200
 /** How many groups and invites of a deleted account are handled in one round. */
@@ -208,28 +207,6 @@ export class Groups extends Context.Service<Groups, {
       })
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
-      const publish = ({ committedAt, envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo, trace }: GroupPublished): void => {
-        for (const { inboxNo, recipientId } of envelopes) {
-          liveAgents.tell(recipientId, {
-            _tag: "Hint",
-            inboxNo,
-            messageId: message.id,
-            senderId: message.senderId,
-            rendered,
-            committedAt,
-            trace
-          })
-        }
-        if (config.ECHO_OWN !== "on") return
-        liveAgents.tell(message.senderId, {
-          _tag: "Echo",
-          after: senderLastInboxNo,
-          before: senderNextInboxNo,
-          messageId: message.id,
-          rendered
-        })
-      }
-
       const handleOf = (agentId: string) =>
         Effect.map(agents.byIds([agentId]), (found) => found.get(agentId)?.handle ?? "")
 
@@ -273,9 +250,10 @@ export class Groups extends Context.Service<Groups, {
             })),
         earlier: (messageIds) => unavailableOnSqlError(repo.earlier(messageIds)),
         displayNames: (agentIds) =>
-          Effect.map(agents.byIds(agentIds), (found) =>
+          // Sends wait for these names too.
+          Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, HELD_MS), (found) =>
             new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
-        publish,
+        publish: yield* makePublish,
         tell: (agentId, frame, after) => {
           liveAgents.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
           signals.raise(agentId)
@@ -293,39 +271,22 @@ export class Groups extends Context.Service<Groups, {
         }
       }
 
-      const groups = new Map<string, GroupActor>()
-      yield* actors.at("group").readsIn(() => groups.size)
-      const actorOf = (groupId: string): GroupActor => {
-        const known = groups.get(groupId)
-        if (known !== undefined) return known
-        const actor = new GroupActor(groupId, deps)
-        groups.set(groupId, actor)
-        return actor
-      }
-      yield* Effect.sync(() => {
-        const before = now() - IDLE_MS
-        for (const [id, actor] of groups) if (actor.idle && actor.lastUsed < before) groups.delete(id)
-      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
-      yield* Effect.sync(() => {
-        const before = monotonic() - HELD_MS
-        for (const actor of groups.values()) actor.giveUpCallers(before)
-      }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
-
+      const actors = yield* makeSendQueues("group", (id) => new GroupActor(id, deps))
       const client = yield* Procedures.make(GroupEntity, {
-        SendToGroup: { run: (groupId, { command }) => actorOf(groupId).send(command) },
-        Update: { run: (groupId, command) => actorOf(groupId).update(command) },
-        ClearAvatar: { run: (groupId, command) => actorOf(groupId).clearAvatar(command) },
-        Delete: { run: (groupId, command) => actorOf(groupId).delete(command) },
-        Add: { run: (groupId, command) => actorOf(groupId).add(command) },
-        Remove: { run: (groupId, command) => actorOf(groupId).remove(command) },
-        Promote: { run: (groupId, command) => actorOf(groupId).promote(command) },
-        Demote: { run: (groupId, command) => actorOf(groupId).demote(command) },
-        Leave: { run: (groupId, command) => actorOf(groupId).leave(command) },
-        Accept: { run: (groupId, command) => actorOf(groupId).accept(command) },
-        Reject: { run: (groupId, command) => actorOf(groupId).reject(command) },
-        Cancel: { run: (groupId, command) => actorOf(groupId).cancel(command) },
-        Withdraw: { run: (groupId, command) => actorOf(groupId).withdraw(command) },
-        Replace: { run: (groupId, command) => actorOf(groupId).replace(command) }
+        SendToGroup: { run: (groupId, { command }) => actors.of(groupId).send(command) },
+        Update: { run: (groupId, command) => actors.of(groupId).update(command) },
+        ClearAvatar: { run: (groupId, command) => actors.of(groupId).clearAvatar(command) },
+        Delete: { run: (groupId, command) => actors.of(groupId).delete(command) },
+        Add: { run: (groupId, command) => actors.of(groupId).add(command) },
+        Remove: { run: (groupId, command) => actors.of(groupId).remove(command) },
+        Promote: { run: (groupId, command) => actors.of(groupId).promote(command) },
+        Demote: { run: (groupId, command) => actors.of(groupId).demote(command) },
+        Leave: { run: (groupId, command) => actors.of(groupId).leave(command) },
+        Accept: { run: (groupId, command) => actors.of(groupId).accept(command) },
+        Reject: { run: (groupId, command) => actors.of(groupId).reject(command) },
+        Cancel: { run: (groupId, command) => actors.of(groupId).cancel(command) },
+        Withdraw: { run: (groupId, command) => actors.of(groupId).withdraw(command) },
+        Replace: { run: (groupId, command) => actors.of(groupId).replace(command) }
       })
       /**
        * Ids for the system messages of a change of a group, or of an answer to an invite. A repeat of the same request

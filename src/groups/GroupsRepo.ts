@@ -10,7 +10,7 @@ import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
 import { MOST_INVITES } from "./Invite.ts"
 import type { Role } from "../messages/GroupReads.ts"
 import { DAY_MS } from "./Group.ts"
-import type { Numbered } from "./GroupAppend.ts"
+import type { Numbered } from "../messages/Published.ts"
 import { groupPictures } from "../messages/GroupPictures.ts"
 
 export interface StoredInvite {

@@ -1,6 +1,6 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { ColdCapExceeded } from "../messages/SendErrors.ts"
-import { actors as gauge } from "../platform/Metrics.ts"
+import { makeActors } from "../platform/Actors.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { ActiveMutes } from "./ActiveMutes.ts"
 import * as Procedures from "../cluster/Procedures.ts"
@@ -78,20 +78,12 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const mutes = yield* ActiveMutes
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
-      const actors = new Map<string, LiveAgent>()
-      yield* gauge.at("agent").readsIn(() => actors.size)
-
-      const here = (agentId: string): LiveAgent => {
-        const known = actors.get(agentId)
-        if (known !== undefined) return known
-        const actor = new LiveAgent(agentId)
-        actors.set(agentId, actor)
-        return actor
-      }
+      // Sessions and reservations keep an actor in memory. Without them, all of its data is in storage.
+      const actors = yield* makeActors("agent", (id) => new LiveAgent(id), (actor) => actor.idle)
 
       const client = yield* Procedures.make(AgentEntity, {
         ReserveOutreach: {
-          run: (agentId, { at, conversationId }) => here(agentId).reserve(slots.reserve(agentId, conversationId, at))
+          run: (agentId, { at, conversationId }) => actors.of(agentId).reserve(slots.reserve(agentId, conversationId, at))
         }
       })
 
@@ -104,7 +96,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
 
       const muteChangedHere = (agentId: string, kind: MuteKind, targetId: string) =>
         Effect.suspend(() => {
-          const actor = actors.get(agentId)
+          const actor = actors.find(agentId)
           if (actor === undefined) return Effect.void
           // Read the mute from storage, so that two concurrent changes end with the same state here as in storage.
           return actor.muting.withPermits(1)(Effect.suspend(() =>
@@ -125,7 +117,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
 
       const unmutedHere = (agentId: string) =>
         Effect.forEach(
-          [...actors.values()].filter((actor) => actor.mutes !== undefined),
+          [...actors.all()].filter((actor) => actor.mutes !== undefined),
           // A read that is under way may have read the mute before its deletion, so wait for it.
           (actor) => actor.muting.withPermits(1)(Effect.sync(() => actor.mutes?.remove(agentId))),
           { concurrency: "unbounded", discard: true }
@@ -134,45 +126,40 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const missed: Array<() => void> = []
       let parted = (_agentIds: ReadonlyArray<string>): void => {}
       remote.listen({
-        push: (agentId, push) => actors.get(agentId)?.tell(push),
+        push: (agentId, push) => actors.find(agentId)?.tell(push),
         notice: (notice) =>
           Effect.suspend(() => {
             if (notice._tag === "Unmuted") return unmutedHere(notice.agentId)
             if (notice._tag === "MuteChanged") return muteChangedHere(notice.agentId, notice.kind, notice.targetId)
             agents.forget(notice.agentId)
-            if (notice._tag === "Disconnect") actors.get(notice.agentId)?.disconnect(notice.reason)
+            if (notice._tag === "Disconnect") actors.find(notice.agentId)?.disconnect(notice.reason)
             return Effect.void
           }),
         missed: () => missed.forEach((listener) => listener()),
         parted: (agentIds) => parted(agentIds)
       })
 
-      // Sessions and reservations keep an actor in memory. Without them, all of its data is in storage.
-      yield* Effect.sync(() => {
-        for (const [id, actor] of actors) if (actor.idle) actors.delete(id)
-      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
-
       return LiveAgents.of({
         tell: (agentId, push) => {
-          actors.get(agentId)?.tell(push)
+          actors.find(agentId)?.tell(push)
           remote.tell(agentId, push)
         },
         reserveOutreach: (agentId, conversationId, at) => client.ReserveOutreach(agentId, { conversationId, at }),
         enter: remote.enter,
         leave: remote.leave,
         attach: (agentId, session) => {
-          const actor = here(agentId)
+          const actor = actors.of(agentId)
           actor.sessions.add(session)
           return actor
         },
         detach: (agentId, session) => {
-          const actor = actors.get(agentId)
+          const actor = actors.find(agentId)
           if (actor?.sessions.delete(session) !== true) return
           if (actor.sessions.size === 0) actor.mutes = undefined
         },
         disconnect: (agentId, reason) =>
           Effect.suspend(() => {
-            actors.get(agentId)?.disconnect(reason)
+            actors.find(agentId)?.disconnect(reason)
             return remote.everywhere({ _tag: "Disconnect", agentId, reason })
           }),
         changed: (agentId) =>
@@ -180,7 +167,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
             agents.forget(agentId)
             return remote.everywhere({ _tag: "Changed", agentId })
           }),
-        isConnected: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
+        isConnected: (agentId) => (actors.find(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
         reachable: remote.reachable,
         hearsAll: remote.hearsAll,
         onMissed: (listener) => void missed.push(listener),
@@ -188,7 +175,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
           parted = listener
         },
         reloadMutes: Effect.suspend(() =>
-          Effect.forEach(actors.values(), (actor) =>
+          Effect.forEach(actors.all(), (actor) =>
             actor.muting.withPermits(1)(Effect.suspend(() => actor.mutes === undefined ? Effect.void : readMutes(actor))), {
             concurrency: 8,
             discard: true
@@ -207,9 +194,9 @@ export class LiveAgents extends Context.Service<LiveAgents, {
             Effect.suspend(() => unmutedHere(agentId)),
             remote.everywhere({ _tag: "Unmuted", agentId })
           ),
-        here,
+        here: actors.of,
         live: (agentId) => {
-          const actor = actors.get(agentId)
+          const actor = actors.find(agentId)
           return actor === undefined || actor.sessions.size === 0 ? undefined : actor
         }
       })

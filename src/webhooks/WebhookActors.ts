@@ -1,10 +1,10 @@
-import { Clock, Context, Effect, FiberSet, Layer, Option, Schedule } from "effect"
+import { Clock, Context, Effect, FiberSet, Layer, Option } from "effect"
 import { EntityId, Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Config } from "../platform/Config.ts"
-import { actors as gauge, webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "../platform/Metrics.ts"
+import { webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import * as Procedures from "../cluster/Procedures.ts"
@@ -16,6 +16,7 @@ import { WebhookClient } from "./WebhookClient.ts"
 import { EventData } from "./EventData.ts"
 import { makePostQueue } from "./PostQueue.ts"
 import { type Target as PostTarget, TargetStandings } from "./TargetStandings.ts"
+import { makeActors } from "../platform/Actors.ts"
 import { TASK_EVENT, type WebhookEvent } from "../messages/Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
@@ -233,14 +234,15 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         failed: (failure) => repo.failed(failure, config.WEBHOOK_DEAD_IN_A_ROW)
       }
 
-      const actors = new Map<string, WebhookActor>()
-      yield* gauge.at("webhook").readsIn(() => actors.size)
+      const actors = yield* makeActors("webhook", (id) => new WebhookActor(id, deps), (actor, id) => {
+        if (actor.running || actor.lastUsed >= now() - IDLE_MS) return false
+        if (!actor.remembers || !isLocal(id)) return true
+        // An actor that remembers failures is woken. It forgets them if its webhook was deleted or deactivated.
+        wakeHere(id)
+        return false
+      })
       const wakeHere = (id: string): void => {
-        let actor = actors.get(id)
-        if (actor === undefined) {
-          actor = new WebhookActor(id, deps)
-          actors.set(id, actor)
-        }
+        const actor = actors.of(id)
         if (actor.wake()) {
           fork(Effect.catchCause(actor.pass, (cause) =>
             Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)))
@@ -287,16 +289,6 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         above = slice.length < SLICE ? "" : slice.at(-1)!.id
         return { rows: due.length, more: above !== "" }
       })
-
-      yield* Effect.sync(() => {
-        const before = now() - IDLE_MS
-        for (const [id, actor] of actors) {
-          if (actor.running || actor.lastUsed >= before) continue
-          // An actor that remembers failures is woken. It forgets them if its webhook was deleted or deactivated.
-          if (actor.remembers && isLocal(id)) wakeHere(id)
-          else actors.delete(id)
-        }
-      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
       const finishedBy = (hours: number) => now() - hours * HOUR_MS
       const upToRows = batchUpTo(RETENTION_ROWS)

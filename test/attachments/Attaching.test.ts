@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber } from "effect"
+import { Deferred, Effect, Fiber } from "effect"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
 import { AttachmentNotReady } from "../../src/messages/SendErrors.ts"
 import { ConversationActor } from "../../src/conversations/ConversationActor.ts"
@@ -26,7 +26,7 @@ const make = Effect.gen(function*() {
     return 0
   }
   const world = yield* makeDependencies({
-    appends: { submit: settleNow, size: () => 0, idle: Effect.void },
+    appends: { submit: settleNow },
     newMessageId: () => `msg_${seq}`,
     load: () =>
       Effect.succeed({ epoch: 1, version: 0, state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false } }),
@@ -49,23 +49,6 @@ const make = Effect.gen(function*() {
 })
 
 describe("a send that carries a file", () => {
-  it.effect("holds nobody up while its bytes are read", () =>
-    Effect.gen(function*() {
-      const { actor, appended, looked, send } = yield* make
-      yield* send("plain-1")
-      const slow = yield* Effect.forkChild(send("file", "att_1"), { startImmediately: true })
-      yield* Effect.yieldNow
-      assert.deepStrictEqual(looked.map(({ id }) => id), ["att_1"])
-      assert.isFalse(actor.idle)
-      for (const key of ["plain-2", "plain-3"]) assert.isTrue(Exit.isSuccess(yield* send(key)))
-      assert.deepStrictEqual(appended, ["plain-1", "plain-2", "plain-3"])
-      yield* Deferred.succeed(looked[0]!.answer, undefined)
-      assert.isTrue(Exit.isSuccess(yield* Fiber.join(slow)))
-      assert.deepStrictEqual(appended, ["plain-1", "plain-2", "plain-3", "file"])
-      assert.strictEqual(looked.length, 1)
-      assert.isTrue(actor.idle)
-    }))
-
   it.effect("is refused if its file is, and if a block came meanwhile", () =>
     Effect.gen(function*() {
       const { actor, appended, looked, send, stored } = yield* make

@@ -4,7 +4,7 @@ import type { Append, Appended } from "../../src/conversations/Append.ts"
 import { ConversationActor } from "../../src/conversations/ConversationActor.ts"
 import type { BlockChange, LoadedDirect } from "../../src/conversations/ConversationsRepo.ts"
 import type { Settled } from "../../src/database/GroupCommit.ts"
-import { Unavailable } from "../../src/wire/WireError.ts"
+import type { Unavailable } from "../../src/wire/WireError.ts"
 import { draft } from "../support/Rooms.ts"
 import { makeDependencies } from "../support/ActorDependencies.ts"
 
@@ -17,7 +17,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
   let rows = loaded
   let loads = 0
   const world = yield* makeDependencies({
-    appends: { submit: (append, settle) => commits.push({ append, settle }), size: () => 0, idle: Effect.void },
+    appends: { submit: (append, settle) => commits.push({ append, settle }) },
     newMessageId: () => "msg_1",
     load: () => Effect.sync(() => {
       loads++
@@ -54,8 +54,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
       commit: (epoch: number, version: number) => {
         rows = { epoch, version, state: { ...rows.state, blocked: true } }
         return Effect.andThen(Deferred.succeed(statement, { outcome: "Blocked", fence: { epoch, version } }), Effect.yieldNow)
-      },
-      fail: Effect.andThen(Deferred.fail(statement, new Unavailable()), Effect.yieldNow)
+      }
     }
   })
   const setRows = (next: LoadedDirect) => {
@@ -127,18 +126,6 @@ describe("a block in the order of a conversation", () => {
       yield* blocking.commit(2, 1)
       commits[1]!.settle({ _tag: "Done", value: { _tag: "Fenced" } })
       assert.strictEqual(tagOf(yield* Fiber.join(late)), "Blocked")
-    }))
-
-  it.effect("that failed leaves open whether it was committed: the next send reads", () =>
-    Effect.gen(function*() {
-      const { block, loads, send, setRows } = yield* make(ESTABLISHED)
-      const blocking = yield* block()
-      setRows({ ...ESTABLISHED, version: 1, state: { ...ESTABLISHED.state, blocked: true } })
-      const waiting = yield* send("m1")
-      yield* blocking.fail
-      assert.strictEqual(tagOf(yield* Fiber.join(blocking.fiber)), "Unavailable")
-      assert.strictEqual(tagOf(yield* Fiber.join(waiting)), "Blocked")
-      assert.strictEqual(loads(), 1)
     }))
 
   it.effect("taken back here or by another owner is not remembered", () =>

@@ -172,7 +172,7 @@ export class Database {
       })
     }
     return {
-      appends: { submit, size: () => 0, idle: Effect.void },
+      appends: { submit },
       load: (conversationId, initiatorId) =>
         this.query(() => ({
           epoch: this.row(conversationId).epoch,

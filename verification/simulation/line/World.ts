@@ -6,7 +6,8 @@ import { Members } from "../../../src/cluster/Members.ts"
 import { NodeCalls } from "../../../src/cluster/NodeCalls.ts"
 import * as Lines from "../../../src/cluster/NodeLines.ts"
 import * as Procedures from "../../../src/cluster/Procedures.ts"
-import { ConversationActor, type Published } from "../../../src/conversations/ConversationActor.ts"
+import { ConversationActor } from "../../../src/conversations/ConversationActor.ts"
+import type { Published } from "../../../src/messages/Published.ts"
 import { ConversationEntity, type Send, type SendCommand } from "../../../src/conversations/ConversationEntity.ts"
 import { boundless } from "../../../src/http/HeldBytes.ts"
 import type { Sent } from "../../../src/messages/Sent.ts"
@@ -226,22 +227,24 @@ export class World {
   }
 
   /** Pushes a committed message, as Conversations does. */
-  private publish(node: LiveNode, { inboxNo, message, recipientId, rendered, senderLastInboxNo, senderNextInboxNo }: Published): void {
+  private publish(node: LiveNode, { envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo }: Published): void {
     const { agents, echoes, router } = node
     const { clientMsgId, id, senderId } = message
     const tell = (agentId: string, push: Push): void => {
       agents.get(agentId)?.tell(push)
       router.tell(agentId, push)
     }
-    tell(recipientId, { _tag: "Hint", inboxNo, messageId: id, senderId, rendered })
+    for (const { inboxNo, recipientId } of envelopes) tell(recipientId, { _tag: "Hint", inboxNo, messageId: id, senderId, rendered })
     if (senderLastInboxNo !== null) {
       echoes.add(id)
       tell(senderId, { _tag: "Echo", after: senderLastInboxNo, before: senderNextInboxNo, messageId: id, rendered })
     }
     if (this.floods.delete(`${senderId} ${clientMsgId}`)) {
-      if (router.count(recipientId) > 0) this.met("flood")
       this.floodedAt = this.time.now
-      for (let i = 0; i < FLOOD; i++) router.tell(recipientId, { _tag: "Event", frame: "{\"type\":\"flood\"}" })
+      for (const { recipientId } of envelopes) {
+        if (router.count(recipientId) > 0) this.met("flood")
+        for (let i = 0; i < FLOOD; i++) router.tell(recipientId, { _tag: "Event", frame: "{\"type\":\"flood\"}" })
+      }
     }
   }
 
@@ -321,7 +324,7 @@ export class World {
       })
       // Conversations does the same.
       fork(Effect.forever(Effect.andThen(Effect.sleep(1_000), Effect.sync(() => {
-        for (const actor of actors.values()) if (!actor.idle) actor.giveUpCallers(time.now - HELD_MS)
+        for (const actor of actors.values()) if (!actor.idle) actor.timeOutCallers(time.now - HELD_MS)
       }))))
       this.nodes.set(no, node)
       lines.watch({
