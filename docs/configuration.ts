@@ -1,6 +1,6 @@
 import { Result } from "effect"
 import { writeFileSync } from "node:fs"
-import { settings } from "../src/platform/Config.ts"
+import { settings } from "#ground/platform/Config"
 
 /** Writes docs/configuration.md from the settings in the code: `npm run docs`. */
 
@@ -90,7 +90,7 @@ A variable that is none of these but looks like a mistake in one is named in the
 “Takes” is the unit and what is accepted; rates are accepted requests in a sliding window. What the limits mean to a
 client is in the [contract](wire.md).
 
-This page is made from the code: change \`src/platform/Config.ts\`, then run \`npm run docs\`.
+This page is made from the code: change \`src/ground/platform/Config.ts\`, then run \`npm run docs\`.
 `
 
 /** The whole page. */

@@ -1,5 +1,5 @@
 import { writeFileSync } from "node:fs"
-import { catalogue, type Chapter } from "../src/platform/Metrics.ts"
+import { catalogue, type Chapter } from "#ground/platform/Metrics"
 
 /** Writes docs/metrics.md from the catalogue in the code: `npm run docs`. */
 
@@ -9,7 +9,7 @@ const INTRODUCTION = `# Metrics
 when its process starts. A histogram has \`_bucket\`, \`_sum\` and \`_count\`. Labels are routes, codes and names from the code, never a handle, an id
 or an address. [Operations](operations.md#metrics) names the examples for Prometheus and Grafana.
 
-This page is made from the code: change \`src/platform/Metrics.ts\`, then run \`npm run docs\`.
+This page is made from the code: change \`src/ground/platform/Metrics.ts\`, then run \`npm run docs\`.
 
 `
 

@@ -1,9 +1,9 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { CliConfig, CliError, CliOutput, Command, GlobalFlag, type HelpDoc, TerminalCapabilities } from "effect/cli"
-import { admin } from "../src/operator/AdminCli.ts"
-import { ConfigInvalid, settings } from "../src/platform/Config.ts"
-import { VERSION } from "../src/service/Version.ts"
+import { admin } from "#doors/operator/AdminCli"
+import { ConfigInvalid, settings } from "#ground/platform/Config"
+import { VERSION } from "#doors/service/Version"
 import { commands } from "./Commands.ts"
 import { type Typed, typed as typedHere } from "./Typed.ts"
 

@@ -1,9 +1,9 @@
 import { Effect, Layer } from "effect"
-import * as ClusterNode from "../src/cluster/ClusterNode.ts"
-import { Config, ConfigInvalid } from "../src/platform/Config.ts"
-import * as Migrations from "../src/database/Migrations.ts"
-import { layerPg } from "../src/database/SqlPostgres.ts"
-import { layerLogger } from "../src/platform/Telemetry.ts"
+import * as ClusterNode from "#ground/cluster/ClusterNode"
+import { Config, ConfigInvalid } from "#ground/platform/Config"
+import * as Migrations from "#ground/database/Migrations"
+import { layerPg } from "#ground/database/SqlPostgres"
+import { layerLogger } from "#ground/platform/Telemetry"
 import { runToEnd, say, warnings } from "../src/Server.ts"
 
 /** `parley migrate`: brings the database of a cluster up to this version, before any node of this version starts. */

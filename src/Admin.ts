@@ -1,13 +1,13 @@
 import { Effect, Layer, Schema } from "effect"
-import { Accounts } from "./agents/Accounts.ts"
-import { Agents } from "./agents/Agents.ts"
-import { AgentsRepo } from "./agents/AgentsRepo.ts"
-import { Deletions } from "./agents/Deletions.ts"
-import { Enforcement } from "./enforcement/Enforcement.ts"
-import { EnforcementRepo } from "./enforcement/EnforcementRepo.ts"
-import { Operator, OperatorRefused } from "./operator/Operator.ts"
-import { OperatorCommand } from "./operator/OperatorCommand.ts"
-import { Sessions } from "./agents/Sessions.ts"
+import { Accounts } from "#domain/agents/Accounts"
+import { Agents } from "#domain/agents/Agents"
+import { AgentsRepo } from "#domain/agents/AgentsRepo"
+import { Deletions } from "#domain/agents/Deletions"
+import { Enforcement } from "#domain/enforcement/Enforcement"
+import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
+import { Operator, OperatorRefused } from "#doors/operator/Operator"
+import { OperatorCommand } from "#doors/operator/OperatorCommand"
+import { Sessions } from "#domain/agents/Sessions"
 
 /** This process has no sockets. The servers poll the accounts' rows and close their own sockets (EnforcementWatch). */
 const nobodyConnected = Layer.succeed(Sessions, Sessions.of({ disconnect: () => Effect.void, changed: () => Effect.void }))

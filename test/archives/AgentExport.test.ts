@@ -6,11 +6,11 @@ import { appendFile, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import sharp from "sharp"
-import { ArchiveRefused, exportAgent, type ExportSource } from "../../src/archives/AgentExport.ts"
-import { Ids } from "../../src/platform/Ids.ts"
-import { AgentPages } from "../../src/archives/AgentPages.ts"
-import { exported, notExported } from "../../src/archives/AgentTables.ts"
-import { BlobParts } from "../../src/files/BlobParts.ts"
+import { ArchiveRefused, exportAgent, type ExportSource } from "#domain/archives/AgentExport"
+import { Ids } from "#ground/platform/Ids"
+import { AgentPages } from "#domain/archives/AgentPages"
+import { exported, notExported } from "#domain/archives/AgentTables"
+import { BlobParts } from "#ground/files/BlobParts"
 import { say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
@@ -71,7 +71,7 @@ layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store
       const parts = exported.flatMap((file) => [file, ...file.join === undefined ? [] : [file.join]])
       const tables = new Set(rows.map(({ table }) => table))
       const undecided = [...tables].filter((table) => notExported[table] === undefined && !parts.some((part) => part.table === table))
-      assert.deepStrictEqual(undecided, [], "name these tables in src/archives/AgentTables.ts")
+      assert.deepStrictEqual(undecided, [], "name these tables in src/domain/archives/AgentTables.ts")
       for (const { columns, table, without } of parts) {
         const named = [...columns, ...Object.keys(without)]
         const there = rows.filter((row) => row.table === table).map(({ column }) => column)

@@ -1,9 +1,9 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import * as Cluster from "../../src/cluster/Cluster.ts"
-import { type Batch, job } from "../../src/cluster/Job.ts"
-import { jobRows, jobRuns, jobSeconds } from "../../src/platform/Metrics.ts"
+import * as Cluster from "#ground/cluster/Cluster"
+import { type Batch, job } from "#ground/cluster/Job"
+import { jobRows, jobRuns, jobSeconds } from "#ground/platform/Metrics"
 
 const cluster = Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Cluster.layerStandalone).pipe(
   Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))

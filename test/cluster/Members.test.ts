@@ -2,12 +2,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Logger } from "effect"
 import { Runner, RunnerAddress, RunnerStorage } from "effect/cluster"
 import { TestClock } from "effect/testing"
-import { Members } from "../../src/cluster/Members.ts"
-import { NodeDrain } from "../../src/cluster/NodeDuty.ts"
-import type { NodeLine } from "../../src/cluster/NodeLine.ts"
-import { NodeLines } from "../../src/cluster/NodeLines.ts"
-import { NodeReports } from "../../src/cluster/NodeReports.ts"
-import { shards } from "../../src/cluster/Shards.ts"
+import { Members } from "#ground/cluster/Members"
+import { NodeDrain } from "#ground/cluster/NodeDuty"
+import type { NodeLine } from "#ground/cluster/NodeLine"
+import { NodeLines } from "#ground/cluster/NodeLines"
+import { NodeReports } from "#ground/cluster/NodeReports"
+import { shards } from "#ground/cluster/Shards"
 
 const [SELF, OTHER, THIRD] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"] as const
 

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { once } from "node:events"
 import { connect, createServer, type Socket } from "node:net"
 import { setImmediate as turn } from "node:timers/promises"
-import { type LineEnd, NodeLine } from "../../src/cluster/NodeLine.ts"
+import { type LineEnd, NodeLine } from "#ground/cluster/NodeLine"
 import { eventually } from "../support/Eventually.ts"
 
 /** A frame as it is on the wire. */

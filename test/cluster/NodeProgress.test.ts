@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Runner, RunnerAddress } from "effect/cluster"
-import { ClusterProgress, type Sight } from "../../src/cluster/NodeProgress.ts"
+import { ClusterProgress, type Sight } from "#ground/cluster/NodeProgress"
 
 const SELF = "10.0.0.1:14431"
 

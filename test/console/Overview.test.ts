@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { meanOf } from "../../src/console/NodeSampler.ts"
-import { addSeries, nodeShown, type NodeReport, type Series, totalsOf } from "../../src/console/Overview.ts"
+import { meanOf } from "#doors/console/NodeSampler"
+import { addSeries, nodeShown, type NodeReport, type Series, totalsOf } from "#doors/console/Overview"
 
 const AT = "2026-11-22T09:00:00.000Z"
 

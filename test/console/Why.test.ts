@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { explain, type WhyFacts } from "../../src/console/Why.ts"
+import { explain, type WhyFacts } from "#doors/console/Why"
 
 const NOW = 1_000_000_000
 

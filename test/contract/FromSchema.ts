@@ -1,5 +1,5 @@
 import * as fc from "fast-check"
-import { isBlank } from "../../src/wire/Text.ts"
+import { isBlank } from "#ground/wire/Text"
 import type { JsonSchema, OpenApiDocument } from "./Document.ts"
 
 /** A code point that text may hold: no NUL, no half of a surrogate pair. */

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import sharp from "sharp"
-import { withoutControls } from "../../src/wire/Text.ts"
+import { withoutControls } from "#ground/wire/Text"
 import type { Answer } from "../support/Http.ts"
 import { freshHandle, newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { freshMsgId, inbox, say } from "./Talk.ts"

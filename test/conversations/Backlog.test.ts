@@ -1,9 +1,9 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
-import { Deliveries } from "../../src/deliveries/Deliveries.ts"
-import { Groups } from "../../src/groups/Groups.ts"
+import { Conversations, type Sender } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { Groups } from "#domain/groups/Groups"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 

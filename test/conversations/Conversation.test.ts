@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decideSend, type DirectState, makeDirectIds } from "../../src/conversations/Conversation.ts"
+import { decideSend, type DirectState, makeDirectIds } from "#domain/conversations/Conversation"
 
 const agents = ["agt_a", "agt_b"] as const
 

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ConversationsRepo } from "../../src/conversations/ConversationsRepo.ts"
-import { MadeWithin } from "../../src/database/DatabaseClock.ts"
+import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
+import { MadeWithin } from "#ground/database/DatabaseClock"
 import { layerPostgresTest } from "../support/Databases.ts"
 
 const [one, other] = ["agt_00000000000000000001", "agt_00000000000000000002"]

@@ -4,12 +4,12 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Attachments } from "../../src/attachments/Attachments.ts"
-import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
-import { MessageRetention, REMOVE } from "../../src/conversations/MessageRetention.ts"
-import { Deliveries } from "../../src/deliveries/Deliveries.ts"
-import { Groups } from "../../src/groups/Groups.ts"
-import { Replies } from "../../src/replies/Replies.ts"
+import { Attachments } from "#domain/attachments/Attachments"
+import { Conversations, type Sender } from "#domain/conversations/Conversations"
+import { MessageRetention, REMOVE } from "#domain/conversations/MessageRetention"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { Groups } from "#domain/groups/Groups"
+import { Replies } from "#domain/replies/Replies"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -135,7 +135,7 @@ it.effect("what is about one message alone goes with it, whatever table it is in
       SELECT DISTINCT table_name AS name FROM information_schema.columns
       WHERE table_schema = current_schema() AND column_name IN ('seq', 'message_id') ORDER BY name`
     assert.includeMembers(tables.map(({ name }) => name), ["envelopes", "messages"])
-    // Tasks have a sweep of their own, which removes those whose message is gone (src/a2a/Tasks.ts).
+    // Tasks have a sweep of their own, which removes those whose message is gone (src/doors/a2a/Tasks.ts).
     const swept = ["a2a_tasks"]
     assert.deepStrictEqual(tables.filter(({ name }) => !swept.includes(name) && !REMOVE.includes(`DELETE FROM ${name} `)), [])
   }).pipe(Effect.provide(layerPgliteTest)))

@@ -1,8 +1,8 @@
 import { assert, layer } from "@effect/vitest"
 import { Cause, Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { Conversations, type Target } from "../../src/conversations/Conversations.ts"
-import { Groups } from "../../src/groups/Groups.ts"
+import { Conversations, type Target } from "#domain/conversations/Conversations"
+import { Groups } from "#domain/groups/Groups"
 import { hang, layerHanging, waited } from "../support/HangingDatabase.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 

@@ -11,8 +11,8 @@ import { tmpdir } from "node:os"
 import * as path from "node:path"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
-import { sqlState } from "../../src/database/Sql.ts"
-import { layerPglite } from "../../src/database/SqlPglite.ts"
+import { sqlState } from "#ground/database/Sql"
+import { layerPglite } from "#ground/database/SqlPglite"
 import { makeDataDir } from "../support/Server.ts"
 
 const COMMITS = 50

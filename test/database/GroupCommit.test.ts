@@ -2,12 +2,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import type { SqlError } from "effect/sql"
-import { type GroupCommit, type Locks, makeGroupCommit, type Settled } from "../../src/database/GroupCommit.ts"
-import { commitMeters } from "../../src/platform/Metrics.ts"
-import { Readiness } from "../../src/platform/Readiness.ts"
-import { Unavailable } from "../../src/wire/WireError.ts"
-import { AnswerTimeout } from "../../src/database/SqlPostgres.ts"
-import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
+import { type GroupCommit, type Locks, makeGroupCommit, type Settled } from "#ground/database/GroupCommit"
+import { commitMeters } from "#ground/platform/Metrics"
+import { Readiness } from "#ground/platform/Readiness"
+import { Unavailable } from "#ground/wire/WireError"
+import { AnswerTimeout } from "#ground/database/SqlPostgres"
+import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 
 const fault = (code?: string) =>
   sqlError(new DatabaseFault({ ...(code === undefined ? {} : { code }), message: "refused" }), "execute")

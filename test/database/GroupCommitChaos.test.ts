@@ -1,8 +1,8 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeGroupCommit, type Settled } from "../../src/database/GroupCommit.ts"
-import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
+import { makeGroupCommit, type Settled } from "#ground/database/GroupCommit"
+import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 
 interface Item {
   readonly id: number

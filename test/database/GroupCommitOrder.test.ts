@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeGroupCommit } from "../../src/database/GroupCommit.ts"
-import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
+import { makeGroupCommit } from "#ground/database/GroupCommit"
+import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 
 /** A message to an inbox, in a conversation. */
 interface Item {

@@ -1,10 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { AnswerTimeout } from "../../src/database/SqlPostgres.ts"
-import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
-import { ANSWER_MS, makeAcknowledgements } from "../../src/deliveries/Acknowledgements.ts"
-import type { Ack } from "../../src/deliveries/DeliveriesRepo.ts"
+import { AnswerTimeout } from "#ground/database/SqlPostgres"
+import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
+import { ANSWER_MS, makeAcknowledgements } from "#domain/deliveries/Acknowledgements"
+import type { Ack } from "#domain/deliveries/DeliveriesRepo"
 
 /** Acknowledgements into a database that is away for the first tries, and the batches that it was given. */
 const acknowledgements = Effect.fnUntraced(function*(away: number, code = "08006") {

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
+import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 
 const ids = makeDeliveryIds(Buffer.alloc(32, 1))
 const agent = fc.string({ minLength: 1 }).map((text) => `agt_${text}`)

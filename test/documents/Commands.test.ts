@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { HandleTaken } from "../../src/registration/Code.ts"
+import { HandleTaken } from "#domain/registration/Code"
 import { adminHere } from "../support/Admin.ts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
 import { type Server, sharedServer, startServer } from "../support/Server.ts"

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { judge, type Thresholds } from "../../src/enforcement/EnforcementPolicy.ts"
+import { judge, type Thresholds } from "#domain/enforcement/EnforcementPolicy"
 
 const HOUR = 3_600_000
 const DAY = 24 * HOUR

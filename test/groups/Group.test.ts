@@ -13,7 +13,7 @@ import {
   evolve,
   type GroupState,
   type Member
-} from "../../src/groups/Group.ts"
+} from "#domain/groups/Group"
 
 const MAX = 6
 

@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit } from "effect"
-import type { GroupState } from "../../src/groups/Group.ts"
-import { GroupActor, type GroupDependencies } from "../../src/groups/GroupActor.ts"
-import type { GroupAppended } from "../../src/groups/GroupAppend.ts"
-import { GroupNotFound } from "../../src/messages/SendErrors.ts"
+import type { GroupState } from "#domain/groups/Group"
+import { GroupActor, type GroupDependencies } from "#domain/groups/GroupActor"
+import type { GroupAppended } from "#domain/groups/GroupAppend"
+import { GroupNotFound } from "#domain/messages/SendErrors"
 import { draft } from "../support/Rooms.ts"
 
 const a = { id: "agt_a", handle: "aaa", displayName: "aaa" }

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { type Bounds, type Held, HeldBytesAccount } from "../../src/http/HeldBytes.ts"
+import { type Bounds, type Held, HeldBytesAccount } from "#ground/http/HeldBytes"
 
 const KB = 1_024
 

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { UnderWay } from "../../src/http/UnderWay.ts"
+import { UnderWay } from "#ground/http/UnderWay"
 
 describe("UnderWay", () => {
   it("has all that was added and not removed, and gives free places to others", () => {

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { IdempotencyRepo, type StoredAnswer } from "../../src/idempotency/IdempotencyRepo.ts"
-import { StoredAnswers, withoutTexts } from "../../src/idempotency/StoredAnswers.ts"
+import { IdempotencyRepo, type StoredAnswer } from "#domain/idempotency/IdempotencyRepo"
+import { StoredAnswers, withoutTexts } from "#domain/idempotency/StoredAnswers"
 import { layerPgliteTest } from "../support/Databases.ts"
 
 const answer = (body: unknown, headers: Readonly<Record<string, string>> = {}): StoredAnswer => ({

@@ -1,7 +1,7 @@
 import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
-import { Answer } from "../../src/http/Answer.ts"
-import { Asked } from "../../src/http/Asked.ts"
-import { LateAnswer } from "../../src/mcp/LateAnswer.ts"
+import { Answer } from "#ground/http/Answer"
+import { Asked } from "#ground/http/Asked"
+import { LateAnswer } from "#doors/mcp/LateAnswer"
 import { Socket } from "node:net"
 import { PassThrough } from "node:stream"
 

@@ -1,8 +1,8 @@
 import { assert } from "@effect/vitest"
 import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
 import { setTimeout as pause } from "node:timers/promises"
-import { toolNamed } from "../../src/mcp/Catalogue.ts"
-import { CLOSE, label, OPEN } from "../../src/mcp/Texts.ts"
+import { toolNamed } from "#doors/mcp/Catalogue"
+import { CLOSE, label, OPEN } from "#doors/mcp/Texts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
 import type { Server, TestAgent } from "../support/Server.ts"
 

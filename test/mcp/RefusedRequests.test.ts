@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { hostFamily } from "../../src/http/HostFamily.ts"
-import { MCP_HOSTS } from "../../src/platform/Metrics.ts"
+import { hostFamily } from "#ground/http/HostFamily"
+import { MCP_HOSTS } from "#ground/platform/Metrics"
 import { newPair } from "../contract/Talk.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Server, sharedServer, type TestAgent } from "../support/Server.ts"

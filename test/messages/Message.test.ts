@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { Listing } from "../../src/conversations/Listing.ts"
-import { mentionsOf, messageJson, renderMessage, statusOf } from "../../src/messages/Message.ts"
+import { Listing } from "#domain/conversations/Listing"
+import { mentionsOf, messageJson, renderMessage, statusOf } from "#domain/messages/Message"
 
 describe("mentions", () => {
   for (

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decideDelivered, decideMessage, markOf, type Task, withTask } from "../../src/a2a/Task.ts"
-import { taskStates } from "../../src/pages/client/Tasks.js"
+import { decideDelivered, decideMessage, markOf, type Task, withTask } from "#doors/a2a/Task"
+import { taskStates } from "../../src/doors/pages/client/Tasks.js"
 
 const said = fc.record({
   fromAlice: fc.boolean(),

@@ -1,7 +1,16 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { rowAt } from "../../src/pages/client/Rows.js"
-import { closeGap, empty, gapAfter, unsettledAfter, withLive, withRead, withReceipt, type Timeline } from "../../src/pages/client/Timeline.js"
+import { rowAt } from "../../src/doors/pages/client/Rows.js"
+import {
+  closeGap,
+  empty,
+  gapAfter,
+  unsettledAfter,
+  withLive,
+  withRead,
+  withReceipt,
+  type Timeline
+} from "../../src/doors/pages/client/Timeline.js"
 
 const message = (seq: number, status = "stored", sender = "bob") => ({
   id: `msg_${seq}`,

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Redacted } from "effect"
-import { Config, ConfigInvalid, settings } from "../../src/platform/Config.ts"
-import { distance, Environment } from "../../src/platform/Misspelt.ts"
-import { publicUrl } from "../../src/platform/PublicUrl.ts"
+import { Config, ConfigInvalid, settings } from "#ground/platform/Config"
+import { distance, Environment } from "#ground/platform/Misspelt"
+import { publicUrl } from "#ground/platform/PublicUrl"
 
 const within = (env: Record<string, string>) => <A, E>(effect: Effect.Effect<A, E>) =>
   effect.pipe(

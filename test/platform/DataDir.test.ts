@@ -7,7 +7,7 @@ import * as path from "node:path"
 import { createInterface } from "node:readline"
 import type { Readable, Writable } from "node:stream"
 import { fileURLToPath } from "node:url"
-import { DataDir, DataDirInUse, FolderUnusable } from "../../src/platform/DataDir.ts"
+import { DataDir, DataDirInUse, FolderUnusable } from "#ground/platform/DataDir"
 
 const temporary = Effect.acquireRelease(
   Effect.sync(() => fs.mkdtempSync(path.join(tmpdir(), "parley-data-dir-"))),

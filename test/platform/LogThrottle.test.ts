@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { LogThrottle, MINUTE_MS } from "../../src/platform/LogThrottle.ts"
+import { LogThrottle, MINUTE_MS } from "#ground/platform/LogThrottle"
 
 /** The keys whose lines are written. */
 const writtenOf = (throttle: LogThrottle, keys: ReadonlyArray<string>) =>

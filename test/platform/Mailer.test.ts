@@ -7,10 +7,10 @@ import { type AddressInfo, createServer, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { SMTPServer, type SMTPServerOptions } from "smtp-server"
-import { Config, ConfigInvalid, type Settings } from "../../src/platform/Config.ts"
-import { Ids } from "../../src/platform/Ids.ts"
-import { type Mail, Mailer, MailFailed } from "../../src/platform/Mailer.ts"
-import { codeMail } from "../../src/registration/CodeMail.ts"
+import { Config, ConfigInvalid, type Settings } from "#ground/platform/Config"
+import { Ids } from "#ground/platform/Ids"
+import { type Mail, Mailer, MailFailed } from "#ground/platform/Mailer"
+import { codeMail } from "#domain/registration/CodeMail"
 
 const mail: Mail = codeMail({
   purpose: "register",

@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
-import { Counter, Gauge, Histogram } from "../../src/platform/Meters.ts"
-import { catalogue, countRequest, countStored, httpSeconds, metricsText, PROBES, stored } from "../../src/platform/Metrics.ts"
-import { ProcessMetrics } from "../../src/platform/ProcessMetrics.ts"
+import { Counter, Gauge, Histogram } from "#ground/platform/Meters"
+import { catalogue, countRequest, countStored, httpSeconds, metricsText, PROBES, stored } from "#ground/platform/Metrics"
+import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
 
 const figure = (line: string): number => Number(metricsText().split("\n").find((one) => one.startsWith(`${line} `))?.split(" ").at(-1))
 

@@ -1,12 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { readdirSync, readFileSync, statSync } from "node:fs"
-import { dirname, join, normalize, relative } from "node:path"
+import { globSync, readdirSync, readFileSync } from "node:fs"
+import { dirname, join } from "node:path"
 
 /**
- * The folders of `src/`, from the ground up, and what each may import. A room imports
- * only rooms that stand above it here, so there is no circle; the files of `src/` itself
- * put all rooms together, and no room imports them. A new import between two rooms is a
- * decision: it is made here.
+ * The wings of `src/`, their rooms, and what each room may import. A room imports only rooms that come before it here, so
+ * there is no circle, and a wing imports only itself and the wings before it. The files of `src/` itself put all rooms together, and no
+ * room imports them. A new import between two rooms is a decision: it is made here.
  */
 const ground = {
   /** The contract's vocabulary: errors, texts, pages. */
@@ -25,7 +24,7 @@ const ground = {
   files: ["wire", "platform"]
 }
 
-/** Each of these may import every room of the ground, and the domain rooms that are listed behind it. */
+/** Each of these may import every room of the ground, and the rooms that are listed behind it. */
 const domain = {
   agents: [],
   /** What direct conversations and groups share. */
@@ -48,8 +47,6 @@ const domain = {
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],
   registration: ["agents", "auth"],
-  /** What browsers see; the JavaScript in its folders runs there, and imports nothing of the server. */
-  pages: ["auth"],
   /** An agent's own account, and all that ends with it. */
   accounts: [
     "agents",
@@ -64,10 +61,16 @@ const domain = {
     "contacts",
     "registration"
   ],
-  /** The doors: sockets, operators, the pages about the service, MCP. */
-  realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
   /** An agent's data, and a server's, in a file. */
-  archives: [],
+  archives: []
+}
+
+/** The ways into a server. The same holds for them. */
+const doors = {
+  /** What browsers see; the JavaScript in its folders runs there, and imports nothing of the server. */
+  pages: ["auth"],
+  /** The WebSocket, and waits without one. */
+  realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
   operator: ["agents", "enforcement", "registration", "archives"],
   service: ["auth", "pages", "realtime"],
   /** The operators' API. */
@@ -93,57 +96,94 @@ const domain = {
 
 /** More than this, and a folder can no longer be taken in at a glance. */
 const MAX_FILES = 20
-const source = new URL("../../src", import.meta.url).pathname
+const ROOT = join(import.meta.dirname, "../..")
 
+const wings: Readonly<Record<string, Readonly<Record<string, ReadonlyArray<string>>>>> = { ground, domain, doors }
+const order = Object.keys(wings)
 const groundRooms = Object.keys(ground)
-const rooms: ReadonlyArray<string> = [...groundRooms, ...Object.keys(domain)]
+const rooms: ReadonlyArray<{ readonly room: string; readonly wing: string }> = Object.entries(wings).flatMap(([wing, table]) =>
+  Object.keys(table).map((room) => ({ room, wing })))
+const names = rooms.map(({ room }) => room)
 const allowed = new Map<string, ReadonlyArray<string>>([
   ...Object.entries(ground),
-  ...Object.entries(domain).map(([room, others]): [string, ReadonlyArray<string>] => [room, [...groundRooms, ...others]])
+  ...Object.entries({ ...domain, ...doors }).map(([room, others]): [string, ReadonlyArray<string>] => [room, [...groundRooms, ...others]])
 ])
 
-/** Every relative import of a room's files that leaves the room. */
-const imports = rooms.flatMap((room) =>
-  readdirSync(join(source, room), { encoding: "utf8", recursive: true }).filter((file) => /\.(ts|js)$/.test(file)).flatMap((file) =>
-    [...readFileSync(join(source, room, file), "utf8").matchAll(/(?:from|import\(|import) ?"(\.\.?\/[^"]+)"/g)].flatMap((match) => {
-      const target = normalize(join(source, room, dirname(file), match[1] ?? ""))
-      // A folder within a room is the room.
-      const inside = relative(source, dirname(target))
-      const to = inside.startsWith("..") ? inside : inside.split("/")[0] ?? ""
-      return to === room ? [] : [{ file: `${room}/${file}`, room, to, target: relative(source, target) }]
-    })
-  )
-)
+/** The room that a file is in, with its wing: `domain` and `push` for `src/domain/push/Notice.ts`. */
+const placeOf = (file: string): { readonly wing: string; readonly room: string } | undefined => {
+  const [, wing = "", room = ""] = /^src\/(\w+)\/(\w+)\/./.exec(file) ?? []
+  return room === "" ? undefined : { wing, room }
+}
+
+interface Import {
+  readonly file: string
+  /** As it is written. */
+  readonly specifier: string
+  /** The imported file. */
+  readonly target: string
+}
+
+/** Every import in these files of a file of this repository. */
+const importsIn = (files: string): ReadonlyArray<Import> =>
+  globSync(files, { cwd: ROOT }).flatMap((file) =>
+    [...readFileSync(join(ROOT, file), "utf8").matchAll(/(?:from|import\(|import) ?"([.#][^"]+)"/g)].map(([, specifier = ""]) =>
+      ({ file, specifier, target: specifier.startsWith("#") ? `src/${specifier.slice(1)}.ts` : join(dirname(file), specifier) })))
+
+/** Every import of a room's files that leaves the room. */
+const imports = importsIn("src/*/*/**/*.{ts,js}").flatMap(({ file, target }) => {
+  const from = placeOf(file)!
+  const to = placeOf(target)
+  return to?.room === from.room ? [] : [{ file, target, from, to }]
+})
+
+const written = ({ file, target }: { readonly file: string; readonly target: string }): string => `${file} imports ${target}`
+
+const foldersIn = (path: string): ReadonlyArray<string> =>
+  readdirSync(join(ROOT, path), { withFileTypes: true }).filter((entry) => entry.isDirectory()).map(({ name }) => name)
 
 describe("rooms", () => {
-  it("all folders of src/ are in the table, and nothing else is", () => {
-    const folders = readdirSync(source).filter((name) => statSync(join(source, name)).isDirectory())
-    assert.deepStrictEqual([...folders].toSorted(), [...rooms].toSorted())
+  it("the folders of src/ are the wings, and the folders of a wing are its rooms in the table", () => {
+    assert.sameMembers([...foldersIn("src")], order)
+    for (const [wing, table] of Object.entries(wings)) {
+      assert.sameMembers(readdirSync(join(ROOT, "src", wing)), Object.keys(table), wing)
+    }
   })
 
   it("each imports only what the table allows", () => {
     assert.isAbove(imports.length, 500)
-    const refused = imports.filter(({ room, to, target }) =>
-      to.startsWith("..") ? target !== "../package.json" : allowed.get(room)?.includes(to) !== true
-    )
-    assert.deepStrictEqual(refused.map(({ file, target }) => `${file} imports ${target}`), [])
+    const refused = imports.filter(({ from, target, to }) =>
+      to === undefined ? target !== "package.json" : allowed.get(from.room)?.includes(to.room) !== true)
+    assert.deepStrictEqual(refused.map(written), [])
   })
 
-  it("the table allows only rooms that stand above, and what is used", () => {
+  it("a wing imports only itself and the wings before it", () => {
+    const refused = imports.filter(({ from, to }) => to !== undefined && order.indexOf(to.wing) > order.indexOf(from.wing))
+    assert.deepStrictEqual(refused.map(written), [])
+  })
+
+  it("the table allows only rooms that come before, and what is used", () => {
     for (const [room, others] of allowed) {
       for (const other of others) {
-        assert.isBelow(rooms.indexOf(other), rooms.indexOf(room), `${room} stands above ${other}`)
-        const used = imports.some((edge) => edge.room === room && edge.to === other)
-        assert.isTrue(used || (room in domain && other in ground), `${room} does not import ${other}`)
+        assert.isBelow(names.indexOf(other), names.indexOf(room), `${room} comes before ${other}`)
+        const used = imports.some(({ from, to }) => from.room === room && to?.room === other)
+        assert.isTrue(used || (!(room in ground) && other in ground), `${room} does not import ${other}`)
       }
     }
   })
 
-  it(`no folder has more than ${MAX_FILES} files`, () => {
-    const folders = rooms.flatMap((room) => [
-      room,
-      ...readdirSync(join(source, room), { withFileTypes: true }).filter((entry) => entry.isDirectory()).map(({ name }) => join(room, name))
-    ])
-    for (const folder of folders) assert.isAtMost(readdirSync(join(source, folder)).length, MAX_FILES, folder)
+  it("a file of another room is imported by its name, and one of the same room by its path", () => {
+    const all = importsIn("{src,test,verification,runners,docs}/**/*.ts").filter(({ target }) => target.endsWith(".ts") && placeOf(target) !== undefined)
+    assert.isAbove(all.length, 1500)
+    const other = all.filter(({ file, specifier, target }) => specifier.startsWith("#") !== (placeOf(file)?.room !== placeOf(target)?.room))
+    assert.deepStrictEqual(other.map(written), [])
+  })
+
+  it(`no folder of a room has more than ${MAX_FILES} files`, () => {
+    for (const { room, wing } of rooms) {
+      const path = `src/${wing}/${room}`
+      for (const folder of [path, ...foldersIn(path).map((name) => `${path}/${name}`)]) {
+        assert.isAtMost(readdirSync(join(ROOT, folder)).length, MAX_FILES, folder)
+      }
+    }
   })
 })

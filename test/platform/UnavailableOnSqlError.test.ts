@@ -1,10 +1,10 @@
 import { assert, it } from "@effect/vitest"
 import { Cause, Effect, Exit, Logger } from "effect"
 import { TestClock } from "effect/testing"
-import { LogThrottle } from "../../src/platform/LogThrottle.ts"
-import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
-import { SqlErrorLines, unavailableOnSqlError } from "../../src/database/UnavailableOnSqlError.ts"
-import { NotFound, Unavailable } from "../../src/wire/WireError.ts"
+import { LogThrottle } from "#ground/platform/LogThrottle"
+import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
+import { SqlErrorLines, unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { NotFound, Unavailable } from "#ground/wire/WireError"
 
 const away = sqlError(new DatabaseFault({ code: "57P01", message: "the database is shutting down" }), "execute")
 

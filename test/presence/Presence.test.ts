@@ -8,7 +8,7 @@ import {
   type PresenceState,
   type PresenceStatus,
   unknownPresence
-} from "../../src/presence/Presence.ts"
+} from "#domain/presence/Presence"
 
 const LIFETIME_MS = 300_000
 const alive = (before: PresenceState, at: number) => aliveFor(before, at, LIFETIME_MS)

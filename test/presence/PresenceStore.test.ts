@@ -1,10 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
-import { Config } from "../../src/platform/Config.ts"
-import { Redis } from "../../src/platform/Redis.ts"
-import { alive, gone, type PresenceState, unknownPresence, whenDue } from "../../src/presence/Presence.ts"
-import { PresenceStore } from "../../src/presence/PresenceStore.ts"
+import { Config } from "#ground/platform/Config"
+import { Redis } from "#ground/platform/Redis"
+import { alive, gone, type PresenceState, unknownPresence, whenDue } from "#domain/presence/Presence"
+import { PresenceStore } from "#domain/presence/PresenceStore"
 import { eventually } from "../support/Eventually.ts"
 
 type Store = PresenceStore["Service"]

@@ -1,12 +1,12 @@
-import { boundless } from "../../src/http/HeldBytes.ts"
+import { boundless } from "#ground/http/HeldBytes"
 import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
-import { LiveAgent } from "../../src/push/LiveAgent.ts"
-import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
-import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
-import { MuteSet } from "../../src/push/MuteSet.ts"
-import { Session } from "../../src/realtime/Session.ts"
+import { LiveAgent } from "#domain/push/LiveAgent"
+import type { Deliveries } from "#domain/deliveries/Deliveries"
+import { makeDeliveryIds } from "#domain/deliveries/Delivery"
+import { MuteSet } from "#domain/push/MuteSet"
+import { Session } from "#doors/realtime/Session"
 import { FakeSocket } from "../support/FakeSocket.ts"
 
 const rendered = (inboxNo: number) => ({

@@ -1,10 +1,10 @@
 import { assert, it } from "@effect/vitest"
 import { Exit, Schema } from "effect"
 import * as fc from "fast-check"
-import type { Entry, NodeLine } from "../../src/cluster/NodeLine.ts"
-import type { Push } from "../../src/push/LiveAgent.ts"
-import { PushQueue, pushTo, readPush, readSockets } from "../../src/push/PushQueue.ts"
-import type { SocketPlace } from "../../src/push/SocketPlaces.ts"
+import type { Entry, NodeLine } from "#ground/cluster/NodeLine"
+import type { Push } from "#domain/push/LiveAgent"
+import { PushQueue, pushTo, readPush, readSockets } from "#domain/push/PushQueue"
+import type { SocketPlace } from "#domain/push/SocketPlaces"
 
 const text = fc.string({ maxLength: 8, unit: "binary" })
 const integer = fc.maxSafeInteger()

@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { beyond, type Elsewhere, nextSince, type SocketPlace } from "../../src/push/SocketPlaces.ts"
+import { beyond, type Elsewhere, nextSince, type SocketPlace } from "#domain/push/SocketPlaces"
 
 const place = (since: number): SocketPlace => ({ agentId: "agt_a", since })
 

@@ -2,8 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Config } from "../../src/platform/Config.ts"
-import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket, type Timing } from "../../src/rates/LargeReads.ts"
+import { Config } from "#ground/platform/Config"
+import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket, type Timing } from "#ground/rates/LargeReads"
 
 const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
 

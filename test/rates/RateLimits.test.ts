@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema } from "effect"
 import { TestClock } from "effect/testing"
-import { RateLimits } from "../../src/rates/RateLimits.ts"
-import type { RateRule } from "../../src/rates/RateRule.ts"
-import { type HeldPlace, SlidingWindows } from "../../src/rates/SlidingWindows.ts"
-import { RateLimited } from "../../src/wire/WireError.ts"
-import { toResponse } from "../../src/wire/WireErrors.ts"
+import { RateLimits } from "#ground/rates/RateLimits"
+import type { RateRule } from "#ground/rates/RateRule"
+import { type HeldPlace, SlidingWindows } from "#ground/rates/SlidingWindows"
+import { RateLimited } from "#ground/wire/WireError"
+import { toResponse } from "#ground/wire/WireErrors"
 import { WindowModel } from "../support/WindowModel.ts"
 
 const rule = (limit: number, windowMs: number): RateRule => ({ name: "test", limit, windowMs, window: "test window" })

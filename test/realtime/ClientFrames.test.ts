@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
-import { type FrameSource, makeClientFrames } from "../../src/realtime/ClientFrames.ts"
-import type { Session } from "../../src/realtime/Session.ts"
+import { type FrameSource, makeClientFrames } from "#doors/realtime/ClientFrames"
+import type { Session } from "#doors/realtime/Session"
 
 it.effect("of read_acks that come at once, the highest through_seq counts, whatever their order (wire.md E.6)", () =>
   Effect.gen(function*() {

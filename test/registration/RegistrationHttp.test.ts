@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Cause, Clock, Effect, Fiber, Layer, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
-import { MailFailed } from "../../src/platform/Mailer.ts"
+import { MailFailed } from "#ground/platform/Mailer"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { RESERVED } from "../support/ReservedHandles.ts"

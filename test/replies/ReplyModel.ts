@@ -1,4 +1,4 @@
-import { CLAIM_MS } from "../../src/replies/Reply.ts"
+import { CLAIM_MS } from "#domain/replies/Reply"
 
 export interface State {
   readonly leases: ReadonlyMap<string, number>

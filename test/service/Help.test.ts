@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { commands } from "../../runners/Commands.ts"
 import { typedAt } from "../../runners/Typed.ts"
-import { VERSION } from "../../src/service/Version.ts"
+import { VERSION } from "#doors/service/Version"
 import { parleyHere } from "../support/Admin.ts"
 
 /** The parts of a help text by their headings. */

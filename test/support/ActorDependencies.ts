@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import type { Dependencies } from "../../src/conversations/ConversationActor.ts"
-import type { OutreachFacts } from "../../src/conversations/ConversationsRepo.ts"
+import type { Dependencies } from "#domain/conversations/ConversationActor"
+import type { OutreachFacts } from "#domain/conversations/ConversationsRepo"
 
 /** Facts with which a send is allowed. */
 const UNHINDERED: OutreachFacts = {

@@ -2,7 +2,7 @@ import { ConfigProvider, Console, Effect } from "effect"
 import { format } from "node:util"
 import { run } from "../../runners/CommandLine.ts"
 import type { Typed } from "../../runners/Typed.ts"
-import { Environment } from "../../src/platform/Misspelt.ts"
+import { Environment } from "#ground/platform/Misspelt"
 import { within } from "./Eventually.ts"
 import { type ProgramResult, runParley } from "./RunParley.ts"
 

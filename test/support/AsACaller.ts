@@ -1,9 +1,9 @@
 import { Context, Effect, Layer } from "effect"
 import type { Entity } from "effect/cluster"
 import type { Rpc } from "effect/rpc"
-import { type Handler, NodeCalls } from "../../src/cluster/NodeCalls.ts"
-import { codecOf } from "../../src/cluster/Procedures.ts"
-import type { Unavailable } from "../../src/wire/WireError.ts"
+import { type Handler, NodeCalls } from "#ground/cluster/NodeCalls"
+import { codecOf } from "#ground/cluster/Procedures"
+import type { Unavailable } from "#ground/wire/WireError"
 
 const served = new WeakMap<NodeCalls["Service"], Map<string, Handler>>()
 

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeSync } from "node:fs"
-import { layerPglite } from "../../src/database/SqlPglite.ts"
+import { layerPglite } from "#ground/database/SqlPglite"
 
 const [dataDir = ""] = process.argv.slice(2)
 

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer, type Scope } from "effect"
 import { once } from "node:events"
 import { connect, createServer, type Server, type Socket } from "node:net"
-import * as Lines from "../../src/cluster/NodeLines.ts"
-import { NodeCalls } from "../../src/cluster/NodeCalls.ts"
+import * as Lines from "#ground/cluster/NodeLines"
+import { NodeCalls } from "#ground/cluster/NodeCalls"
 import { eventually } from "./Eventually.ts"
 
 /** An entry of a line, and the node that received it. */

@@ -22,7 +22,7 @@ export const bundleProgram = async (): Promise<string> => {
     // No code is left out, here and by `minify` below, because code that seems to have no effect may throw.
     treeshake: false,
     external: (id, importer) => {
-      if (id.startsWith(".") || id.startsWith("/") || importer === undefined) return false
+      if (/^[./#]/.test(id) || importer === undefined) return false
       return !/^(effect|@effect\/[\w-]+)(\/|$)/.test(id)
     },
     plugins: [{

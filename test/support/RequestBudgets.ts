@@ -1,7 +1,7 @@
 import { Layer } from "effect"
-import { AnonymousBudget, Budgets } from "../../src/auth/Budgets.ts"
-import { LargeReads } from "../../src/rates/LargeReads.ts"
-import { RateLimits } from "../../src/rates/RateLimits.ts"
+import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
+import { LargeReads } from "#ground/rates/LargeReads"
+import { RateLimits } from "#ground/rates/RateLimits"
 
 /** The budgets of requests, for tests that serve some of the routes alone. */
 export const requestBudgets = AnonymousBudget.layer.pipe(

@@ -448,7 +448,8 @@ const removeOld = async (prefix: string): Promise<void> => {
 const fingerprint = async (): Promise<string> => {
   const hash = createHash("sha256")
   const files = (await readdir(join(ROOT, "schema"))).sort().map((name) => `schema/${name}`)
-  for (const file of [...files, "src/database/Migrations.ts", "src/database/Pglite.ts", "node_modules/@electric-sql/pglite/package.json"]) {
+  const code = ["src/ground/database/Migrations.ts", "src/ground/database/Pglite.ts", "node_modules/@electric-sql/pglite/package.json"]
+  for (const file of [...files, ...code]) {
     hash.update(file).update(await readFile(join(ROOT, file)))
   }
   return hash.digest("hex").slice(0, 16)

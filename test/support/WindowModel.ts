@@ -1,5 +1,5 @@
-import { SET_BACK_MS } from "../../src/platform/MonotonicClock.ts"
-import type { RateRule } from "../../src/rates/RateRule.ts"
+import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+import type { RateRule } from "#ground/rates/RateRule"
 
 /**
  * A model of a sliding window of one key, simple and slow, to compare implementations with. If the clock goes back, time

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { afterFailure, afterSuccess, type Circuit, closed, stateAt } from "../../src/webhooks/Circuit.ts"
+import { afterFailure, afterSuccess, type Circuit, closed, stateAt } from "#domain/webhooks/Circuit"
 
 const PAUSE_MS = 300_000
 const rules = { inARow: 5, perMinute: 10, pauseMs: PAUSE_MS }

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { type PlaceLimits, PostPlaces } from "../../src/webhooks/PostPlaces.ts"
-import { type Standing, standings, type Target, TargetStandings } from "../../src/webhooks/TargetStandings.ts"
+import { type PlaceLimits, PostPlaces } from "#domain/webhooks/PostPlaces"
+import { type Standing, standings, type Target, TargetStandings } from "#domain/webhooks/TargetStandings"
 
 interface Post extends Target {
   readonly no: number

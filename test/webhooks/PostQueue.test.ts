@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Option } from "effect"
-import { makePostQueue } from "../../src/webhooks/PostQueue.ts"
+import { makePostQueue } from "#domain/webhooks/PostQueue"
 
 const LIMITS = { inAll: 8, perAgent: 2, perHost: 4, waiting: { inAll: 12, perAgent: 5 } }
 const target = (agentId: string) => ({ agentId, host: `${agentId}.example` })

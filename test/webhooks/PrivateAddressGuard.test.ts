@@ -2,8 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
 import { createSocket } from "node:dgram"
 import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http"
-import { WebhookClient } from "../../src/webhooks/WebhookClient.ts"
-import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "../../src/webhooks/PrivateAddressGuard.ts"
+import { WebhookClient } from "#domain/webhooks/WebhookClient"
+import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "#domain/webhooks/PrivateAddressGuard"
 import { eventually, PATIENCE_MS } from "../support/Eventually.ts"
 
 describe("placeOf", () => {

@@ -1,9 +1,9 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Config } from "../../src/platform/Config.ts"
-import { type Dependencies, WebhookActor } from "../../src/webhooks/WebhookActor.ts"
-import { WebhooksRepo } from "../../src/webhooks/WebhooksRepo.ts"
+import { Config } from "#ground/platform/Config"
+import { type Dependencies, WebhookActor } from "#domain/webhooks/WebhookActor"
+import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 import { eachDatabase } from "../support/Databases.ts"
 
 const HOUR_MS = 3_600_000

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { type Dependencies, WebhookActor } from "../../src/webhooks/WebhookActor.ts"
-import type { Work } from "../../src/webhooks/WebhooksRepo.ts"
+import { type Dependencies, WebhookActor } from "#domain/webhooks/WebhookActor"
+import type { Work } from "#domain/webhooks/WebhooksRepo"
 
 const HOUR_MS = 3_600_000
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
-import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Name, Text } from "../../src/wire/Text.ts"
+import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Name, Text } from "#ground/wire/Text"
 
 const accepts = Schema.is
 

@@ -3,8 +3,8 @@ import { Config, Effect, Layer } from "effect"
 import { HttpRouter } from "effect/http"
 import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { createServer } from "node:http"
-import { AgentRecord } from "../../src/agents/Agent.ts"
-import { account } from "../../src/agents/AgentsExamples.ts"
+import { AgentRecord } from "#domain/agents/Agent"
+import { account } from "#domain/agents/AgentsExamples"
 
 /**
  * The server that `GET /v1/agents/me` is compared with. Its HttpApi endpoint returns the same record without any key, limiter, request

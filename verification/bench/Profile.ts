@@ -29,7 +29,7 @@ const placeOf = (url: string, functionName: string): { readonly file: string; re
   const inPackage = /node_modules\/((?:@[^/]+\/)?[^/]+)\/(?:dist\/|src\/|lib\/)?(.+)$/.exec(path)
   if (inPackage !== null) return { file: `${inPackage[1]}/${inPackage[2]}`, owner: inPackage[1]! }
   if (path.startsWith("wasm:")) return { file: "(wasm)", owner: "(wasm)" }
-  return { file: path, owner: path.split("/").slice(0, 2).join("/") }
+  return { file: path, owner: path.split("/").slice(0, path.startsWith("src/") ? 3 : 2).join("/") }
 }
 
 const sorted = (costs: ReadonlyMap<string, number>): ReadonlyArray<Cost> =>

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { PgliteDatabase } from "../../src/database/Pglite.ts"
+import { PgliteDatabase } from "#ground/database/Pglite"
 
 /**
  * Measures for how long one statement that vacuums a table blocks PGlite, by the table's size: `node verification/bench/VacuumStops.ts`,

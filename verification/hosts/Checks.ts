@@ -1,4 +1,4 @@
-import { advices, CLOSE, label, OPEN } from "../../src/mcp/Texts.ts"
+import { advices, CLOSE, label, OPEN } from "#doors/mcp/Texts"
 import type { Shown } from "./FakeModel.ts"
 
 /** All texts in a value that was JSON, at any depth. */

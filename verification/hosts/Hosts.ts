@@ -1,4 +1,4 @@
-import type { MCP_HOSTS } from "../../src/platform/Metrics.ts"
+import type { MCP_HOSTS } from "#ground/platform/Metrics"
 
 /** A host from npm that `npm run test:hosts` runs unmodified. docs/clients.md has its entry, under its name. */
 export interface Host {

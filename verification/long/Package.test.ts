@@ -79,7 +79,7 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
 
   it("imports only what it depends on", () => {
     const sources = globSync("app/node_modules/parley/dist/**/*.js", { cwd: folder })
-    const imports = /^(?:import|export)\b[^;=]*?\bfrom "([^".][^"]*)"|^import "([^".][^"]*)"|\bimport\("([^".][^"]*)"\)/gm
+    const imports = /^(?:import|export)\b[^;=]*?\bfrom "([^".#][^"]*)"|^import "([^".#][^"]*)"|\bimport\("([^".#][^"]*)"\)/gm
     const imported = new Set(sources.flatMap((path) =>
       Array.from(readFileSync(join(folder, path), "utf8").matchAll(imports), ([, ...found]) => {
         const name = found.find((one) => one !== undefined) ?? ""

@@ -1,9 +1,9 @@
 import { Clock, Context, Effect, Layer, Logger } from "effect"
-import { Members } from "../../src/cluster/Members.ts"
-import { NodeCalls } from "../../src/cluster/NodeCalls.ts"
-import { NodeLines } from "../../src/cluster/NodeLines.ts"
-import { Config } from "../../src/platform/Config.ts"
-import { PushRouter } from "../../src/push/PushRouter.ts"
+import { Members } from "#ground/cluster/Members"
+import { NodeCalls } from "#ground/cluster/NodeCalls"
+import { NodeLines } from "#ground/cluster/NodeLines"
+import { Config } from "#ground/platform/Config"
+import { PushRouter } from "#domain/push/PushRouter"
 import { connected, layerLines, wires } from "../../test/support/Lines.ts"
 
 const SECONDS = 5

@@ -7,9 +7,9 @@ import { AT_A_TIME } from "../bench/IdleSockets.ts"
 import { LoadProcess } from "../bench/LoadProcess.ts"
 import { type Rig, startRig } from "../bench/Rig.ts"
 import { manyNodes } from "./ManyNodes.ts"
-import type { Entry, NodeLine } from "../../src/cluster/NodeLine.ts"
-import { PushQueue, readSockets } from "../../src/push/PushQueue.ts"
-import type { SocketPlace } from "../../src/push/SocketPlaces.ts"
+import type { Entry, NodeLine } from "#ground/cluster/NodeLine"
+import { PushQueue, readSockets } from "#domain/push/PushQueue"
+import type { SocketPlace } from "#domain/push/SocketPlaces"
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
 
 const SOCKETS = 1_000

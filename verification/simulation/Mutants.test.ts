@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
-import { LiveAgents } from "../../src/push/LiveAgents.ts"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../../test/support/Databases.ts"
 import { layerRooms } from "../../test/support/Rooms.ts"
 import type { Command } from "./Commands.ts"

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import type { LiveAgents } from "../../src/push/LiveAgents.ts"
-import { directContext, renderMessage } from "../../src/messages/Message.ts"
+import type { LiveAgents } from "#domain/push/LiveAgents"
+import { directContext, renderMessage } from "#domain/messages/Message"
 import type { WaitMutant } from "./Waits.ts"
 import { type Mutant, turn } from "./World.ts"
 

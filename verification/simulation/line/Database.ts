@@ -1,10 +1,10 @@
 import { Effect, Exit } from "effect"
-import type { Append, Appended } from "../../../src/conversations/Append.ts"
-import type { Dependencies } from "../../../src/conversations/ConversationActor.ts"
-import type { Settled } from "../../../src/database/GroupCommit.ts"
-import type { Deliveries } from "../../../src/deliveries/Deliveries.ts"
-import { messageJson, type Rendered, renderMessage } from "../../../src/messages/Message.ts"
-import { Unavailable } from "../../../src/wire/WireError.ts"
+import type { Append, Appended } from "#domain/conversations/Append"
+import type { Dependencies } from "#domain/conversations/ConversationActor"
+import type { Settled } from "#ground/database/GroupCommit"
+import type { Deliveries } from "#domain/deliveries/Deliveries"
+import { messageJson, type Rendered, renderMessage } from "#domain/messages/Message"
+import { Unavailable } from "#ground/wire/WireError"
 import type { Time } from "./Time.ts"
 
 /** One committed message, with the process that wrote it and the epoch. */

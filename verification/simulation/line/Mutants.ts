@@ -1,8 +1,8 @@
 import { Effect } from "effect"
-import type { NodeCalls } from "../../../src/cluster/NodeCalls.ts"
-import { NodeLine } from "../../../src/cluster/NodeLine.ts"
-import type { NodeLines } from "../../../src/cluster/NodeLines.ts"
-import { Session } from "../../../src/realtime/Session.ts"
+import type { NodeCalls } from "#ground/cluster/NodeCalls"
+import { NodeLine } from "#ground/cluster/NodeLine"
+import type { NodeLines } from "#ground/cluster/NodeLines"
+import { Session } from "#doors/realtime/Session"
 import type { Mutant } from "./World.ts"
 
 /** The private members of a line that mutants change. */

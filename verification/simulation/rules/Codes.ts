@@ -1,4 +1,4 @@
-import type { Purpose } from "../../../src/registration/Code.ts"
+import type { Purpose } from "#domain/registration/Code"
 
 /** Limits of one-time codes. The mails per hour and the attempts per code are so few that a history reaches the limits. */
 export const CODES = { ttl: 600_000, attempts: 5, perCode: 6, cooldown: 60_000, perHour: 4, lifetime: 3 }

@@ -1,0 +1,84 @@
+import { Effect } from "effect"
+import { apiOf } from "#ground/http/ApiOf"
+import * as Endpoints from "#ground/http/Endpoints"
+import { CurrentAgent } from "#domain/auth/Authorization"
+import { Config } from "#ground/platform/Config"
+import { confirm } from "#ground/wire/Confirmation"
+import { RateLimits } from "#ground/rates/RateLimits"
+import { Forbidden, Unauthorized } from "#ground/wire/WireError"
+import { AddressLimits } from "#domain/registration/AddressLimits"
+import { Registration } from "#domain/registration/Registration"
+import { Accounts } from "#domain/agents/Accounts"
+import { AgentNotFound, toCard, toRecord } from "#domain/agents/Agent"
+import { Agents } from "#domain/agents/Agents"
+import { AccountsApi } from "./AccountsApi.ts"
+
+/** The caller, if the handle in the path is its own; otherwise the request is refused. */
+const own = Effect.fnUntraced(function*(handle: string) {
+  const caller = yield* CurrentAgent
+  return caller.handle === handle
+    ? caller
+    : yield* new Forbidden({ message: "Only the own account can be changed." })
+})
+
+export const AccountsHttp = Endpoints.group(apiOf(AccountsApi), "agents", (handlers) =>
+  Effect.gen(function*() {
+    const accounts = yield* Accounts
+    const agents = yield* Agents
+    const config = yield* Config
+    const addressLimits = yield* AddressLimits
+    const limits = yield* RateLimits
+    const registration = yield* Registration
+    const cards = { name: "cards", limit: config.LIMITS_CARDS_PER_MINUTE, windowMs: 60_000, window: "minute" }
+
+    /** The full account of the caller. If it was deleted since the request was authenticated, its key is invalid. */
+    const account = Effect.fnUntraced(function*(id: string) {
+      const agent = (yield* agents.byIds([id])).get(id)
+      return agent === undefined || agent.deletedAt !== null ? yield* new Unauthorized() : agent
+    })
+
+    return handlers.handleAll({
+      me: Effect.fnUntraced(function*() {
+        const agent = yield* account((yield* CurrentAgent).id)
+        return toRecord(agent, agents.avatarUrl(agent))
+      }),
+      card: Effect.fnUntraced(function*({ params }) {
+        yield* limits.take(cards, (yield* CurrentAgent).id)
+        const agent = yield* agents.byHandle(params.handle)
+        return agent === undefined ? yield* new AgentNotFound() : toCard(agent, agents.avatarUrl(agent))
+      }),
+      update: Effect.fnUntraced(function*({ params, payload }) {
+        const { id } = yield* own(params.handle)
+        const { description, display_name, settings } = payload
+        const agent = yield* accounts.update(id, {
+          ...(display_name === undefined ? {} : { displayName: display_name === "" ? null : display_name }),
+          ...(description === undefined ? {} : { description: description === "" ? null : description }),
+          ...(settings?.inbox_mode === undefined ? {} : { inboxMode: settings.inbox_mode }),
+          ...(settings?.group_invite_policy === undefined ? {} : { groupInvitePolicy: settings.group_invite_policy })
+        })
+        return agent === undefined ? yield* new Unauthorized() : toRecord(agent, agents.avatarUrl(agent))
+      }),
+      remove: Effect.fnUntraced(function*({ params }) {
+        const { id } = yield* own(params.handle)
+        yield* accounts.remove(id)
+        return confirm("The account is deleted; nobody will ever have its handle again.")
+      }),
+      rotateKey: Effect.fnUntraced(function*({ params, request }) {
+        const { id } = yield* own(params.handle)
+        yield* addressLimits.take("rotate", request)
+        return {
+          pending_id: yield* registration.rotate(yield* account(id)),
+          message: "A code is on its way to your address: confirm with it at /v1/agents/{handle}/rotate-key/verify."
+        }
+      }),
+      rotateKeyVerify: Effect.fnUntraced(function*({ params, payload, request }) {
+        const { id } = yield* own(params.handle)
+        yield* addressLimits.take("rotate_verify", request)
+        const { agent, apiKey } = yield* registration.completeRotation(
+          { pendingId: payload.pending_id, code: payload.code },
+          id
+        )
+        return { handle: agent.handle, api_key: apiKey }
+      })
+    })
+  }))

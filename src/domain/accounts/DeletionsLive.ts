@@ -1,0 +1,131 @@
+import { Cause, Clock, Effect, Fiber, FiberSet, Layer } from "effect"
+import { Contacts } from "#domain/contacts/Contacts"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { LAST_BYTES_MILLIS } from "#ground/files/Blobs"
+import { Groups } from "#domain/groups/Groups"
+import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
+import { Mutes } from "#domain/mutes/Mutes"
+import { batchUpTo } from "#ground/cluster/Job"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { Unavailable } from "#ground/wire/WireError"
+import { Presences } from "#domain/presence/Presences"
+import { Replies } from "#domain/replies/Replies"
+import { Sessions } from "#domain/agents/Sessions"
+import { Webhooks } from "#domain/webhooks/Webhooks"
+import { type Deletion, Deletions } from "#domain/agents/Deletions"
+import { Config } from "#ground/platform/Config"
+import { Ids } from "#ground/platform/Ids"
+import { DeletionsRepo } from "./DeletionsRepo.ts"
+import { ErasuresRepo } from "./ErasuresRepo.ts"
+
+/** How long statements that began before an account's end, and nodes with a stale cache, may still write for the account. */
+const LATE_WRITES_MS = 60_000
+const AGAIN_MS = 30_000
+const AT_ONCE = 20
+const ROWS_AT_ONCE = 1_000
+/** How long the answer to the deletion waits for the steps to finish. */
+const PATIENCE = "2 seconds"
+
+/**
+ * The steps that follow the end of an account (wire.md G.12). Each step is idempotent. The statement that ends the account
+ * writes a row in `deletions`, which stays until the last step is done. So a process may die at any point, and two processes
+ * may work on the same account at once. All steps run again a minute later, to catch writes made while the account ended.
+ *
+ * The account's messages, blocks, reports and handle stay, as do the files in its messages. Other sweeps remove its other
+ * files and its picture. An erasure runs the same steps and removes more.
+ */
+export const DeletionsLive = Layer.effect(
+  Deletions,
+  Effect.gen(function*() {
+    const contacts = yield* Contacts
+    const clock = yield* Clock.Clock
+    const groups = yield* Groups
+    const deliveries = yield* Deliveries
+    const erasures = yield* ErasuresRepo
+    const ids = yield* Ids
+    /** How long after the announcement of a file its bytes may still arrive. */
+    const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
+    const mutes = yield* Mutes
+    const presences = yield* Presences
+    const replies = yield* Replies
+    const repo = yield* DeletionsRepo
+    const sessions = yield* Sessions
+    const storedAnswers = yield* StoredAnswers
+    const webhooks = yield* Webhooks
+    const begun = yield* FiberSet.make<void, never>()
+    const now = () => clock.currentTimeMillisUnsafe()
+
+    /**
+     * The steps that only an erasure has. The address is removed last, because other steps find rows by the address. Files, stored
+     * answers and the audit log are read completely, in slices. A table of a million rows costs a thousand short statements.
+     */
+    const eraseRest = Effect.fnUntraced(function*(agentId: string) {
+      while ((yield* erasures.keys(agentId, ROWS_AT_ONCE)) > 0);
+      while ((yield* erasures.hides(agentId, ROWS_AT_ONCE)) > 0);
+      while ((yield* erasures.hiddenConversations(agentId, ROWS_AT_ONCE)) > 0);
+      yield* erasures.counts(agentId)
+      for (let after = "";;) {
+        const last = yield* erasures.slice(after, ROWS_AT_ONCE)
+        if (last === null) break
+        yield* erasures.uploads(agentId, after, last, now(), uploadMs)
+        after = last
+      }
+      const account = yield* erasures.account(agentId)
+      if (account === undefined) return
+      yield* storedAnswers.eraseTexts(agentId, account.handle)
+      for (let after = 0;;) {
+        const last = yield* erasures.auditSlice(after, ROWS_AT_ONCE)
+        if (last === null) break
+        yield* erasures.audit(account.email, after, last)
+        after = last
+      }
+      yield* erasures.address(agentId, now(), ids.bytes(32))
+    })
+
+    const finish = Effect.fn("Deletions.finish")(function*({ agentId, since }: Deletion) {
+      yield* sessions.disconnect(agentId, { code: 1008, text: "account deleted" })
+      // The presence ends before the contacts are removed, because this step notifies them.
+      yield* presences.end(agentId)
+      yield* contacts.removeAgent(agentId)
+      yield* mutes.removeAgent(agentId)
+      yield* replies.removeAgent(agentId)
+      yield* webhooks.removeAgent(agentId)
+      // Envelopes are closed before the agent leaves its groups, because leaving would close the groups' envelopes with a later
+      // time. They are closed again afterwards, for envelopes that came in between.
+      yield* deliveries.closeAll(agentId, since)
+      yield* groups.leaveAll(agentId)
+      yield* deliveries.closeAll(agentId, since)
+      const erase = yield* unavailableOnSqlError(repo.isErasure(agentId))
+      if (erase) yield* unavailableOnSqlError(eraseRest(agentId))
+      const last = since + LATE_WRITES_MS
+      yield* unavailableOnSqlError(now() < last ? repo.postpone(agentId, last) : repo.forget(agentId, erase))
+    })
+
+    const complain = (cause: Cause.Cause<unknown>) =>
+      Cause.hasInterruptsOnly(cause)
+        ? Effect.interrupt
+        : Effect.logWarning("A deletion of an account could not be finished; it is tried again", cause)
+
+    return Deletions.of({
+      begin: (deletion) =>
+        FiberSet.run(begun, Effect.interruptible(Effect.catchCause(finish(deletion), complain))).pipe(
+          Effect.flatMap((fiber) => Effect.interruptible(Effect.timeoutOption(Fiber.await(fiber), PATIENCE))),
+          Effect.asVoid
+        ),
+      sweep: Effect.gen(function*() {
+        const due = yield* unavailableOnSqlError(repo.due(now(), AT_ONCE))
+        let failed = 0
+        for (const deletion of due) {
+          // Postponed first, so that a deletion that keeps failing does not hold up the others.
+          yield* unavailableOnSqlError(repo.postpone(deletion.agentId, now() + AGAIN_MS))
+          yield* Effect.catchCause(finish(deletion), (cause) => {
+            failed++
+            return complain(cause)
+          })
+        }
+        if (failed > 0) return yield* new Unavailable()
+        return batchUpTo(AT_ONCE)(due.length)
+      })
+    })
+  })
+)

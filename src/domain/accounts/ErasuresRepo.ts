@@ -1,0 +1,124 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { MASKED } from "#domain/agents/Agent"
+import { Database } from "#ground/database/Sql"
+
+const KEYS = `
+DELETE FROM idempotency_keys WHERE agent_id = $1 AND key IN (SELECT key FROM idempotency_keys WHERE agent_id = $1 LIMIT $2) RETURNING key`
+
+const HIDES = `
+DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
+  SELECT conversation_id, seq FROM hidden_messages WHERE agent_id = $1 LIMIT $2
+)
+RETURNING seq`
+
+/** Only direct conversations, because a group's `hidden_through` also says where its history begins for a member. */
+const HIDDEN_CONVERSATIONS = `
+UPDATE participants SET hidden_through = 0 WHERE agent_id = $1 AND conversation_id IN (
+  SELECT conversation_id FROM participants WHERE agent_id = $1 AND counterparty_id IS NOT NULL AND hidden_through > 0 LIMIT $2
+)
+RETURNING conversation_id`
+
+const COUNTS = `
+WITH limits AS (DELETE FROM limit_changes WHERE agent_id = $1),
+turns AS (DELETE FROM outreach_turns WHERE agent_id = $1),
+slots AS (DELETE FROM cold_slots WHERE agent_id = $1)
+DELETE FROM invite_budgets WHERE agent_id = $1`
+
+const SLICE = `SELECT max(id) AS last FROM (SELECT id FROM attachments WHERE id > $1 ORDER BY id LIMIT $2) s`
+
+/** Files that no message uses. Once their upload URLs have expired, the sweep of uploads removes them with their bytes. */
+const UPLOADS = `
+UPDATE attachments SET condemned = true, look_at = GREATEST($4::bigint, created_at + $5::bigint)
+WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT condemned`
+
+const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
+
+/**
+ * Removes the address from the deleted account. Without a living account that has the address, it is also removed from all other
+ * deleted accounts that had it. With a living account, the others keep it, because its owner has registered again.
+ */
+const ADDRESS = `
+WITH whose AS (
+  SELECT id, email, handle FROM agents WHERE id = $1 AND deleted_at IS NOT NULL AND position('@' IN email) > 0
+), free AS (
+  SELECT email FROM whose w WHERE NOT EXISTS (SELECT FROM agents a WHERE a.email = w.email AND a.deleted_at IS NULL)
+), coded AS (
+  DELETE FROM codes WHERE agent_id IN (SELECT id FROM whose) OR email IN (SELECT email FROM free)
+    OR (email, handle) IN (SELECT email, handle FROM whose)
+), asked AS (
+  DELETE FROM code_addresses WHERE email IN (SELECT email FROM free)
+)
+UPDATE agents a SET email = erased_address(a.email), updated_at = $2 FROM whose w
+WHERE a.email = w.email AND (a.id = w.id OR a.deleted_at IS NOT NULL AND a.email IN (SELECT email FROM free))
+RETURNING a.id`
+
+const ACCOUNT = `SELECT handle, email FROM agents WHERE id = $1`
+
+const AUDIT_SLICE = `SELECT max(no) AS last FROM (SELECT no FROM audit_log WHERE no > $1 ORDER BY no LIMIT $2) s`
+
+/**
+ * Masks the address (`$3`, a regular expression) in the reasons of a slice. Also masks every search by address, because an operator may
+ * have searched for the beginning of this address. Only older versions of Parley recorded such searches.
+ */
+const AUDIT = `
+UPDATE audit_log SET reason = regexp_replace(regexp_replace(reason, '([?&]email=)[^&]*', '\\1${MASKED}', 'g'), $3, '${MASKED}', 'gi')
+WHERE no > $1 AND no <= $2 AND (reason ~ '[?&]email=(?![*]{4}(&|$))' OR reason ~* $3)`
+
+/** A PostgreSQL regular expression for an address, both in plain text and encoded for a URL. */
+const patternOf = (address: string): string =>
+  [address, encodeURIComponent(address)].map((text) => text.replace(/[\\.*+?^${}()|[\]]/g, "\\$&")).join("|")
+
+/** The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. */
+export class ErasuresRepo extends Context.Service<ErasuresRepo, {
+  /** `undefined` if there never was such an account. */
+  readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, SqlError.SqlError>
+  /** The number of the last audit row in the slice that follows a row; `null` if no row follows. */
+  readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
+  /** Masks the address, and searches by address, in a slice of the audit log. */
+  readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Deletes up to `most` stored answers to the agent's last requests, and returns how many. */
+  readonly keys: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Deletes up to `most` marks of single messages that the agent had hidden, and returns how many. */
+  readonly hides: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Shows up to `most` direct conversations again that the agent had hidden as a whole, and returns how many. */
+  readonly hiddenConversations: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Deletes the agent's changed limits, cold slots, and counts of outreach and invites. */
+  readonly counts: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  /** The last id in the slice of files that follows a file; null if no file follows. */
+  readonly slice: (after: string, size: number) => Effect.Effect<string | null, SqlError.SqlError>
+  /** Hides the agent's unused files in a slice. */
+  readonly uploads: (agentId: string, after: string, last: string, at: number, urlMs: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Replaces the address by a hash with a secret key. `secret` is stored as that key if there is none yet. */
+  readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/accounts/ErasuresRepo") {
+  static readonly layer = Layer.effect(
+    ErasuresRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const account = database.prepared<{ readonly handle: string; readonly email: string }>("erase_account", ACCOUNT)
+      const auditSlice = database.prepared<{ last: number | null }>("erase_audit_slice", AUDIT_SLICE)
+      const audit = database.prepared("erase_audit", AUDIT)
+      const keys = database.prepared("erase_keys", KEYS)
+      const hides = database.prepared("erase_hides", HIDES)
+      const hiddenConversations = database.prepared("erase_hidden_conversations", HIDDEN_CONVERSATIONS)
+      const counts = database.prepared("erase_counts", COUNTS)
+      const slice = database.prepared<{ last: string | null }>("erase_slice", SLICE)
+      const uploads = database.prepared("erase_uploads", UPLOADS)
+      const secret = database.prepared("erase_secret", SECRET)
+      const address = database.prepared("erase_address", ADDRESS)
+      return ErasuresRepo.of({
+        account: (agentId) => Effect.map(account([agentId]), ([row]) => row),
+        auditSlice: (after, size) => Effect.map(auditSlice([after, size]), ([row]) => row?.last ?? null),
+        audit: (address, after, last) => Effect.asVoid(audit([after, last, patternOf(address)])),
+        keys: (agentId, most) => Effect.map(keys([agentId, most]), (rows) => rows.length),
+        hides: (agentId, most) => Effect.map(hides([agentId, most]), (rows) => rows.length),
+        hiddenConversations: (agentId, most) => Effect.map(hiddenConversations([agentId, most]), (rows) => rows.length),
+        counts: (agentId) => Effect.asVoid(counts([agentId])),
+        slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
+        uploads: (agentId, after, last, at, urlMs) => Effect.asVoid(uploads([agentId, after, last, at, urlMs])),
+        address: (agentId, at, bytes) => Effect.andThen(secret([bytes]), Effect.asVoid(address([agentId, at])))
+      })
+    })
+  )
+}

@@ -1,0 +1,127 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Config } from "#ground/platform/Config"
+import { Ids, sha256 } from "#ground/platform/Ids"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import type { Unavailable } from "#ground/wire/WireError"
+import { Sessions } from "./Sessions.ts"
+import type { Agent, AgentId } from "./Agent.ts"
+import { Agents } from "./Agents.ts"
+import { AgentsRepo, type ProfileChange } from "./AgentsRepo.ts"
+import { Deletions } from "./Deletions.ts"
+
+export interface NewAccount {
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly description: string | null
+}
+
+export interface Issued {
+  readonly agent: Agent
+  /** The key itself. It is returned once and stored nowhere. */
+  readonly apiKey: string
+}
+
+export type Refused = "email_taken" | "email_exhausted" | "handle_taken"
+
+/**
+ * Creates, changes and ends accounts. One statement ends a key. After its commit, all nodes drop the account
+ * from their caches and close its sockets.
+ */
+export class Accounts extends Context.Service<Accounts, {
+  /** The live account with this e-mail address. The read takes the same time whether or not there is an account. */
+  readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, Unavailable>
+  /** Whether a handle is taken, or ever was. */
+  readonly isHandleTaken: (handle: string) => Effect.Effect<boolean, Unavailable>
+  /** Creates an account with its first key, or returns the obstacle. May run in the caller's transaction. */
+  readonly create: (account: NewAccount) => Effect.Effect<Issued | Refused, SqlError.SqlError>
+  /**
+   * Replaces the key; undefined for a deleted account. May run in the caller's transaction. The caller must
+   * call `keyReplaced` after the commit.
+   */
+  readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, SqlError.SqlError>
+  /** Ends the old key's effects: drops the account from the caches and closes its sockets, on all nodes. */
+  readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
+  /**
+   * Returns the profile after the change; undefined for a deleted account. Once this completes, no node
+   * in the list of nodes reads the old profile.
+   */
+  readonly update: (id: AgentId, change: ProfileChange) => Effect.Effect<Agent | undefined, Unavailable>
+  /**
+   * Ends the account. One statement ends its key and clears its profile, then its sockets are closed.
+   * `Deletions` does the other steps soon afterwards.
+   */
+  readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>
+  /**
+   * Erases the account for an operator: ends it if it has not ended yet, and lets `Deletions` remove more of its data than a
+   * deletion does. `along` is committed in the same transaction. May be repeated.
+   */
+  readonly erase: (id: AgentId, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<void, Unavailable>
+}>()("parley/agents/Accounts") {
+  static readonly layer = Layer.effect(
+    Accounts,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const config = yield* Config
+      const ids = yield* Ids
+      const deletions = yield* Deletions
+      const repo = yield* AgentsRepo
+      const sessions = yield* Sessions
+
+      const create = Effect.fn("Accounts.create")(function*(
+        account: NewAccount
+      ): Effect.fn.Return<Issued | Refused, SqlError.SqlError> {
+        for (;;) {
+          const apiKey = ids.apiKey()
+          const agent = yield* repo.insert(
+            { ...account, id: ids.make("agt"), keyHash: sha256(apiKey) },
+            yield* Clock.currentTimeMillis,
+            config.LIMITS_REGISTRATIONS_PER_EMAIL
+          )
+          if (agent !== undefined) return { agent, apiKey }
+          const obstacles = yield* repo.obstacles(account.handle, account.email)
+          if (obstacles.emailTaken) return "email_taken"
+          if (obstacles.lifetime >= config.LIMITS_REGISTRATIONS_PER_EMAIL) return "email_exhausted"
+          if (obstacles.handleTaken) return "handle_taken"
+          // Another account of the address was created and ended meanwhile, and took this account's `email_no`. The loop tries again.
+        }
+      })
+
+      const end = (id: AgentId, text: string) =>
+        Effect.suspend(() => {
+          agents.forget(id)
+          return sessions.disconnect(id, { code: 1008, text })
+        })
+
+      return Accounts.of({
+        byEmail: (email) => unavailableOnSqlError(repo.byEmail(email)),
+        isHandleTaken: (handle) => unavailableOnSqlError(repo.handleExists(handle)),
+        create,
+        replaceKey: Effect.fn("Accounts.replaceKey")(function*(id: AgentId) {
+          const apiKey = ids.apiKey()
+          const agent = yield* repo.replaceKey(id, sha256(apiKey), yield* Clock.currentTimeMillis)
+          return agent === undefined ? undefined : { agent, apiKey }
+        }),
+        keyReplaced: (id) => end(id, "key rotated"),
+        update: Effect.fn("Accounts.update")(function*(id: AgentId, change: ProfileChange) {
+          const agent = yield* repo.updateProfile(id, change, yield* Clock.currentTimeMillis)
+          agents.forget(id)
+          yield* sessions.changed(id)
+          return agent
+        }, unavailableOnSqlError),
+        remove: Effect.fn("Accounts.remove")(function*(id: AgentId) {
+          const since = yield* Clock.currentTimeMillis
+          const ended = yield* repo.end(id, since)
+          yield* end(id, "account deleted")
+          if (ended) yield* deletions.begin({ agentId: id, since })
+        }, unavailableOnSqlError, Effect.uninterruptible),
+        erase: Effect.fn("Accounts.erase")(function*(id: AgentId, along: Effect.Effect<void, SqlError.SqlError>) {
+          const since = yield* repo.erase(id, yield* Clock.currentTimeMillis, along)
+          yield* end(id, "account deleted")
+          yield* deletions.begin({ agentId: id, since })
+        }, unavailableOnSqlError, Effect.uninterruptible)
+      })
+    })
+  )
+}

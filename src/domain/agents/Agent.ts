@@ -1,0 +1,134 @@
+import { Schema } from "effect"
+import { DateTimeString, iso, Name, Text } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+
+export type AgentId = string
+export type AgentStatus = "active" | "restricted" | "suspended"
+export type Policy = "open" | "contacts_only"
+
+/** The status at the time `now`. A restriction ends by time, without a write (wire.md G.8). */
+export const statusAt = (stored: "active" | "suspended", restrictedUntil: number | null, now: number): AgentStatus =>
+  stored === "active" && restrictedUntil !== null && restrictedUntil > now ? "restricted" : stored
+
+/** An account as stored; times in milliseconds. */
+export interface Agent {
+  readonly id: AgentId
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly description: string | null
+  readonly avatarKey: string | null
+  readonly status: AgentStatus
+  readonly inboxMode: Policy
+  readonly groupInvitePolicy: Policy
+  readonly createdAt: number
+  readonly updatedAt: number
+  readonly deletedAt: number | null
+}
+
+export const AgentStatusSchema = Schema.Literals(["active", "restricted", "suspended"])
+export const PolicySchema = Schema.Literals(["open", "contacts_only"])
+
+/** The caller's own account (wire.md C.1, Agent). */
+export const AgentRecord = Schema.Struct({
+  id: Schema.String,
+  handle: Schema.String,
+  email: Schema.String,
+  email_masked: Schema.String,
+  display_name: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: AgentStatusSchema,
+  paused_by_owner: Schema.Literal("none"),
+  settings: Schema.Struct({ inbox_mode: PolicySchema, group_invite_policy: PolicySchema }),
+  created_at: DateTimeString,
+  updated_at: DateTimeString
+}).annotate({ identifier: "Agent" })
+
+/** What any caller with a key may see of an agent (wire.md C.1, Card). */
+export const Card = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: AgentStatusSchema,
+  created_at: DateTimeString
+}).annotate({ identifier: "Card" })
+
+/**
+ * The name to show. An empty text means that no name is set (wire.md B16). Names that were stored before this
+ * rule are shown unchanged.
+ */
+export const DisplayName = Name(0, 100)
+export const Description = Text(0, 500)
+
+/** The name to show for an agent: its handle unless it has set a name. */
+export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
+
+/** Replaces an e-mail address, or a part of one, that is not shown or not kept. */
+export const MASKED = "****"
+
+const maskEmail = (email: string): string => {
+  const at = email.lastIndexOf("@")
+  return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}${MASKED}${email.slice(at)}`
+}
+
+/** The record that an agent sees of itself. */
+export const toRecord = (agent: Agent, avatarUrl: string | null): typeof AgentRecord.Type => ({
+  id: agent.id,
+  handle: agent.handle,
+  email: agent.email,
+  email_masked: maskEmail(agent.email),
+  display_name: displayNameOf(agent),
+  description: agent.description,
+  avatar_url: avatarUrl,
+  status: agent.status,
+  paused_by_owner: "none",
+  settings: { inbox_mode: agent.inboxMode, group_invite_policy: agent.groupInvitePolicy },
+  created_at: iso(agent.createdAt),
+  updated_at: iso(agent.updatedAt)
+})
+
+/** The card that every agent may see. */
+export const toCard = (agent: Agent, avatarUrl: string | null): typeof Card.Type => ({
+  handle: agent.handle,
+  display_name: displayNameOf(agent),
+  description: agent.description,
+  avatar_url: avatarUrl,
+  status: agent.status,
+  created_at: iso(agent.createdAt)
+})
+
+export class AgentNotFound extends WireError<AgentNotFound>()("AgentNotFound", {
+  code: "AGENT_NOT_FOUND",
+  status: 404,
+  message: "No agent has this handle."
+}) {}
+
+export class AgentSuspended extends WireError<AgentSuspended>()("AgentSuspended", {
+  code: "AGENT_SUSPENDED",
+  status: 403,
+  message: "This account is suspended: it can only read its own status at GET /v1/agents/me."
+}) {}
+
+const HANDLE = /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/
+
+/**
+ * Handles that nobody can register (wire.md D, which has the same list): words in the server's paths, paths that are planned, words of
+ * authority, and words for nobody or everybody. An account that already has such a handle keeps it.
+ */
+export const RESERVED: ReadonlySet<string> = new Set((
+  "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +
+  "block report groups invites members promote demote leave accept presence batch mutes directory uploads " +
+  "attachments webhooks health metrics openapi internal ws mcp a2a app console reply active claim claim-batch ready docs assets " +
+  "files avatars avatar mute read rotate-key agent conversation " +
+  "authorize token revoke oauth connections join search wake-webhook " +
+  "admin root system support help official staff moderator security " +
+  "null undefined none true false all everyone here anonymous unknown"
+).split(" "))
+
+/**
+ * Whether a handle has the right form and is not reserved (wire.md D). Does not check whether the handle is
+ * taken.
+ */
+export const isRegistrable = (handle: string): boolean => HANDLE.test(handle) && !RESERVED.has(handle)

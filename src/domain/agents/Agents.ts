@@ -1,0 +1,149 @@
+import { Clock, Context, Effect, Fiber, Layer } from "effect"
+import { Config } from "#ground/platform/Config"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import type { Unavailable } from "#ground/wire/WireError"
+import type { Agent, AgentId } from "./Agent.ts"
+import { avatarUrlOf } from "./AvatarUrl.ts"
+import { AgentCache, AgentIndex, hashText } from "./AgentCache.ts"
+import { AgentsRepo, type Sought } from "./AgentsRepo.ts"
+
+/**
+ * A cache of accounts for the other rooms. The rows are the truth, status included (AgentEntity). A node keeps
+ * a row for at most a second, so an account read here may be a second old. One statement reads all accounts that
+ * are missing in one turn of the event loop.
+ *
+ * Every change of an account drops it from the caches of all nodes before the change is answered
+ * (`Sessions.changed` and `Sessions.disconnect`). Both wait up to a second for a node that does not answer, and
+ * by then that node's cached row has expired. So a caller whose change was answered finds the change on every
+ * node that the database lists. Statements that commit something test status and deletion again.
+ */
+export class Agents extends Context.Service<Agents, {
+  /** The account whose live key has this hash, whatever its status; undefined if there is none. */
+  readonly byKeyHash: (hash: Buffer) => Effect.Effect<Agent | undefined, Unavailable>
+  /** The account with this normalised handle; undefined if it is unknown or deleted. */
+  readonly byHandle: (handle: string) => Effect.Effect<Agent | undefined, Unavailable>
+  /** Accounts by id. Deleted accounts are included, because their messages keep a sender. Unknown ids are absent. */
+  readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, Agent>, Unavailable>
+  /** The hashes of the live keys of these agents, in hex, read from storage. */
+  readonly keyHashes: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, string>, Unavailable>
+  /** Drops this agent from the caches, its key included. */
+  readonly forget: (id: AgentId) => void
+  /** The absolute URL of an agent's avatar; null if it has none. */
+  readonly avatarUrl: (agent: Agent) => string | null
+}>()("parley/agents/Agents") {
+  static readonly layer = Layer.effect(
+    Agents,
+    Effect.gen(function*() {
+      const repo = yield* AgentsRepo
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const cache = new AgentCache()
+      const now = monotonicMillis(clock)
+
+      /** A statement that searches for accounts, in its own fiber, so that interrupting one caller does not fail the others. */
+      type LookUp = Fiber.Fiber<AgentIndex, Unavailable>
+      /** The look-ups under way or about to begin, by name (`key …`, `handle …`, `id …`). */
+      const underWay = new Map<string, LookUp>()
+      /** The look-up that collects names in this turn of the event loop. */
+      let next: { readonly sought: Sought; readonly names: Array<string>; readonly lookUp: LookUp } | undefined
+      // Counts changes. A look-up that began before a change may have read the old row, so its result is not cached.
+      let changes = 0
+
+      const begin = (sought: Sought): Effect.Effect<AgentIndex, Unavailable> =>
+        Effect.suspend(() => {
+          next = undefined
+          const began = now()
+          const before = changes
+          return repo.find(sought).pipe(
+            Effect.timeout(QUERY_TIMEOUT),
+            Effect.map((found) => {
+              if (changes === before) { for (const agent of found) cache.put(agent, began) }
+              return new AgentIndex(found)
+            }),
+            unavailableOnSqlError
+          )
+        })
+
+      const gathering = (): NonNullable<typeof next> => {
+        const names: Array<string> = []
+        const sought: Sought = { ids: [], handles: [], keyHashes: [] }
+        const lookUp = runFork(Effect.andThen(untilNextTurn, begin(sought)))
+        lookUp.addObserver(() => {
+          for (const name of names) if (underWay.get(name) === lookUp) underWay.delete(name)
+        })
+        return { names, sought, lookUp }
+      }
+
+      /** Joins the look-up for this name, or adds the name to the look-up of this turn of the event loop. */
+      const lookUp = (name: string, seek: (sought: Sought) => void): LookUp => {
+        const known = underWay.get(name)
+        if (known !== undefined) return known
+        const { lookUp, names, sought } = next ??= gathering()
+        seek(sought)
+        names.push(name)
+        underWay.set(name, lookUp)
+        return lookUp
+      }
+
+      return Agents.of({
+        byKeyHash: (hash) =>
+          Effect.suspend(() => {
+            const key = hashText(hash)
+            const cached = cache.byKey(key, now())
+            return cached !== undefined
+              ? Effect.succeed(cached)
+              : Effect.map(Fiber.join(lookUp(`key ${key}`, (sought) => sought.keyHashes.push(hash))), ({ keys }) => keys.get(key))
+          }),
+        byHandle: (handle) =>
+          Effect.suspend(() => {
+            const cached = cache.byHandle(handle, now())
+            return cached !== undefined
+              ? Effect.succeed(living(cached))
+              : Effect.map(Fiber.join(lookUp(`handle ${handle}`, (sought) => sought.handles.push(handle))), ({ handles }) => living(handles.get(handle)))
+          }),
+        byIds: (ids) =>
+          Effect.suspend(() => {
+            const time = now()
+            const found = new Map<AgentId, Agent>()
+            const waiting = new Map<AgentId, LookUp>()
+            for (const id of ids) {
+              const cached = cache.byId(id, time)
+              if (cached !== undefined) found.set(id, cached)
+              else waiting.set(id, lookUp(`id ${id}`, (sought) => sought.ids.push(id)))
+            }
+            if (waiting.size === 0) return Effect.succeed(found)
+            return Effect.map(Effect.forEach(new Set(waiting.values()), (lookUp) => Fiber.join(lookUp)), (answers) => {
+              for (const id of waiting.keys()) {
+                for (const answer of answers) {
+                  const agent = answer.ids.get(id)
+                  if (agent !== undefined) found.set(id, agent)
+                }
+              }
+              return found
+            })
+          }),
+        keyHashes: (ids) =>
+          Effect.map(unavailableOnSqlError(repo.byIds(ids)), (found) =>
+            new Map(found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const]))),
+        forget: (id) => {
+          changes++
+          // Later callers must not join a look-up that began before the change.
+          underWay.clear()
+          cache.forget(id)
+        },
+        avatarUrl: (agent) => agent.avatarKey === null ? null : avatarUrlOf(config, agent.avatarKey)
+      })
+    })
+  )
+}
+
+const QUERY_TIMEOUT = "5 seconds"
+
+/** Completes when the sockets that are readable in this turn of the event loop have been read. */
+const untilNextTurn = Effect.callback<void>((resume) => {
+  setImmediate(() => resume(Effect.void))
+})
+
+const living = (agent: Agent | undefined): Agent | undefined => agent === undefined || agent.deletedAt !== null ? undefined : agent

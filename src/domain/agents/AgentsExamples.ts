@@ -1,0 +1,26 @@
+import { ada, grace } from "#ground/wire/Examples"
+import type { AgentRecord, Card } from "./Agent.ts"
+
+/** The caller's own account. */
+export const account: typeof AgentRecord.Type = {
+  ...ada,
+  email: "ada@example.com",
+  email_masked: "a****@example.com",
+  description: "Proves theorems, and explains the proofs.",
+  avatar_url: null,
+  status: "active",
+  paused_by_owner: "none",
+  settings: { inbox_mode: "open", group_invite_policy: "open" },
+  created_at: "2026-10-05T08:00:00.000Z",
+  updated_at: "2026-10-05T08:00:00.000Z"
+}
+
+/** The card of another agent. */
+export const card: typeof Card.Type = {
+  handle: grace.handle,
+  display_name: grace.display_name,
+  description: "Writes compilers.",
+  avatar_url: null,
+  status: "active",
+  created_at: "2026-10-07T08:00:00.000Z"
+}

@@ -1,0 +1,185 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
+import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
+
+/** An account with the hash of its key, which is null once the account is deleted. */
+export interface StoredAgent extends Agent {
+  readonly keyHash: Buffer | null
+}
+
+export interface NewAgent {
+  readonly id: AgentId
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly description: string | null
+  readonly keyHash: Buffer
+}
+
+interface Row extends Omit<StoredAgent, "status"> {
+  readonly status: "active" | "suspended"
+  readonly restrictedUntil: number | null
+}
+
+/** The fields of a profile to change. Absent fields keep their values. */
+export interface ProfileChange {
+  readonly displayName?: string | null
+  readonly description?: string | null
+  readonly inboxMode?: Policy
+  readonly groupInvitePolicy?: Policy
+}
+
+/** The obstacles to an account with this handle and this address. */
+export interface Obstacles {
+  readonly handleTaken: boolean
+  readonly emailTaken: boolean
+  /** How many accounts the address has ever had. */
+  readonly lifetime: number
+}
+
+/** The ids, handles and hashes of keys to search for. */
+export interface Sought {
+  readonly ids: Array<AgentId>
+  readonly handles: Array<string>
+  readonly keyHashes: Array<Buffer>
+}
+
+/** All statements on accounts. Each change is one statement. */
+export class AgentsRepo extends Context.Service<AgentsRepo, {
+  /** All accounts with one of these ids, handles or keys. An account may appear twice. Deleted accounts have no key. */
+  readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
+  readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
+  /** The live account of an address. The statement returns one row of the same form whether or not there is an account. */
+  readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, SqlError.SqlError>
+  /** Whether a handle is taken, or ever was. */
+  readonly handleExists: (handle: string) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Inserts the account and its inbox; undefined if there is an obstacle. */
+  readonly insert: (agent: NewAgent, now: number, lifetimeLimit: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  readonly obstacles: (handle: string, email: string) => Effect.Effect<Obstacles, SqlError.SqlError>
+  readonly updateProfile: (
+    id: AgentId,
+    change: ProfileChange,
+    now: number
+  ) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  /** Replaces the key; undefined for a deleted account. */
+  readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  /** Ends the account, its key and its profile, and makes its deletion due. False if the account had already ended. */
+  readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, SqlError.SqlError>
+  /**
+   * Ends the account if it has not ended yet, and records that it is to be erased. `along` is committed in the same
+   * transaction. Returns the time at which the account ended.
+   */
+  readonly erase: (id: AgentId, now: number, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<number, SqlError.SqlError>
+}>()("parley/agents/AgentsRepo") {
+  static readonly layer = Layer.effect(
+    AgentsRepo,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const clock = yield* Clock.Clock
+
+      const names = `
+        id, handle, email, display_name AS "displayName", description, avatar_key AS "avatarKey", status, restricted_until AS "restrictedUntil",
+        inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy", key_hash AS "keyHash",
+        created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`
+      const columns = sql.literal(names)
+      const find = (yield* Database).prepared<Row>("find_agents", `
+        SELECT ${names} FROM agents WHERE id = ANY($1::text[])
+        UNION ALL SELECT ${names} FROM agents WHERE handle = ANY($2::text[])
+        UNION ALL SELECT ${names} FROM agents WHERE key_hash = ANY($3::bytea[])`)
+
+      /** The account with its present status. */
+      const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
+        ...row,
+        status: statusAt(row.status, restrictedUntil, clock.currentTimeMillisUnsafe())
+      })
+      const first = (rows: Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>) =>
+        Effect.map(rows, ([row]) => row === undefined ? undefined : present(row))
+
+      const end = (id: AgentId, now: number): Effect.Effect<boolean, SqlError.SqlError> =>
+        Effect.map(
+          sql`
+            WITH gone AS (
+              UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
+                display_name = NULL, description = NULL, avatar_key = NULL
+              WHERE id = ${id} AND deleted_at IS NULL RETURNING id
+            ), remembered AS (
+              INSERT INTO deletions (agent_id, since, due_at) SELECT id, ${now}, ${now} FROM gone
+            )
+            SELECT id FROM gone`,
+          (rows) => rows.length > 0
+        )
+
+      return AgentsRepo.of({
+        find: ({ handles, ids, keyHashes }) => Effect.map(find([ids, handles, keyHashes]), (rows) => rows.map(present)),
+        byIds: (ids) =>
+          Effect.map(sql<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`, (rows) => rows.map(present)),
+        byEmail: (email) =>
+          Effect.map(
+            sql<{ readonly id: AgentId | null; readonly handle: string }>`
+              SELECT max(id) AS id, max(handle) AS handle FROM agents WHERE email = ${email} AND deleted_at IS NULL`,
+            ([row]) => row === undefined || row.id === null ? undefined : { id: row.id, handle: row.handle }
+          ),
+        handleExists: (handle) =>
+          Effect.map(sql`SELECT 1 FROM agents WHERE handle = ${handle}`, (rows) => rows.length > 0),
+
+        insert: (agent, now, lifetimeLimit) =>
+          first(sql<Row>`
+            WITH made AS (
+              INSERT INTO agents (id, handle, email, email_no, display_name, description, key_hash, created_at, updated_at)
+              SELECT ${agent.id}::text, ${agent.handle}::text, ${agent.email}::text, count(*)::integer + 1,
+                ${agent.displayName}::text, ${agent.description}::text, ${agent.keyHash}::bytea,
+                ${now}::bigint, ${now}::bigint
+              FROM agents WHERE email IN (${agent.email}, erased_address(${agent.email}::text))
+              HAVING count(*) < ${lifetimeLimit}::bigint
+              ON CONFLICT DO NOTHING
+              RETURNING *
+            ), inbox AS (
+              INSERT INTO inboxes (agent_id) SELECT id FROM made
+            )
+            SELECT ${columns} FROM made`),
+
+        obstacles: (handle, email) =>
+          Effect.map(
+            sql<Obstacles>`
+              SELECT
+                EXISTS (SELECT FROM agents WHERE handle = ${handle}) AS "handleTaken",
+                EXISTS (SELECT FROM agents WHERE email = ${email} AND deleted_at IS NULL) AS "emailTaken",
+                (SELECT count(*) FROM agents WHERE email IN (${email}, erased_address(${email}::text))) AS lifetime`,
+            (rows) => rows[0] ?? { handleTaken: false, emailTaken: false, lifetime: 0 }
+          ),
+
+        updateProfile: (id, change, now) => {
+          const set = [
+            sql`updated_at = ${now}`,
+            ...(change.displayName === undefined ? [] : [sql`display_name = ${change.displayName}`]),
+            ...(change.description === undefined ? [] : [sql`description = ${change.description}`]),
+            ...(change.inboxMode === undefined ? [] : [sql`inbox_mode = ${change.inboxMode}`]),
+            ...(change.groupInvitePolicy === undefined ? [] : [sql`group_invite_policy = ${change.groupInvitePolicy}`])
+          ]
+          return first(sql<Row>`
+            UPDATE agents SET ${sql.csv(set)} WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`)
+        },
+
+        replaceKey: (id, hash, now) =>
+          first(sql<Row>`
+            UPDATE agents SET key_hash = ${hash}, updated_at = ${now}
+            WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`),
+
+        end,
+
+        erase: (id, now, along) =>
+          sql.withTransaction(Effect.gen(function*() {
+            yield* end(id, now)
+            const [row] = yield* sql<{ readonly since: number }>`
+              INSERT INTO deletions (agent_id, since, due_at, erase)
+              SELECT id, COALESCE(deleted_at, ${now}), ${now}, true FROM agents WHERE id = ${id}
+              ON CONFLICT (agent_id) DO UPDATE SET erase = true, due_at = LEAST(deletions.due_at, excluded.due_at)
+              RETURNING since`
+            yield* along
+            return row?.since ?? now
+          }))
+      })
+    })
+  )
+}

@@ -1,0 +1,24 @@
+import { Context, type Effect } from "effect"
+import type { Batch } from "#ground/cluster/Job"
+import type { Unavailable } from "#ground/wire/WireError"
+
+/** An account that has ended but may still have data. */
+export interface Deletion {
+  readonly agentId: string
+  /** When the account ended, in milliseconds. */
+  readonly since: number
+}
+
+/**
+ * The steps that follow the end of an account (wire.md G.12). The room `accounts` implements them, because it
+ * may import the rooms that the steps need.
+ */
+export class Deletions extends Context.Service<Deletions, {
+  /**
+   * Starts the steps for an account that has just ended, and waits up to 2 seconds for them. The job finishes
+   * any steps that remain.
+   */
+  readonly begin: (deletion: Deletion) => Effect.Effect<void>
+  /** Runs the steps for some of the accounts that are due. */
+  readonly sweep: Effect.Effect<Batch, Unavailable>
+}>()("parley/agents/Deletions") {}

@@ -1,0 +1,51 @@
+import { WireError } from "#ground/wire/WireError"
+
+export const MAX_ATTACHMENT_BYTES = 26_214_400
+
+/** The content types that a file may have (wire.md G.5). */
+export const CONTENT_TYPES = [
+  "image/png",
+  "image/jpeg",
+  "image/gif",
+  "image/webp",
+  "application/pdf",
+  "application/json",
+  "text/plain",
+  "text/markdown",
+  "text/csv",
+  "audio/mpeg",
+  "audio/wav",
+  "audio/ogg",
+  "video/mp4",
+  "video/webm"
+] as const
+
+/** The agents that a file is for: one agent, or the members of one group. */
+export type Scope =
+  | { readonly _tag: "Agent"; readonly agentId: string }
+  | { readonly _tag: "Group"; readonly groupId: string }
+
+export interface Attachment {
+  readonly id: string
+  readonly uploaderId: string
+  readonly scope: Scope
+  readonly filename: string
+  readonly contentType: string
+  readonly size: number
+  readonly sha256: string
+  readonly createdAt: number
+  readonly storedAt: number | null
+  readonly usedAt: number | null
+}
+
+/** Whether a file that was announced for `scope` may be sent to `target`. */
+export const isWithin = (scope: Scope, target: Scope): boolean =>
+  scope._tag === "Agent"
+    ? target._tag === "Agent" && scope.agentId === target.agentId
+    : target._tag === "Group" && scope.groupId === target.groupId
+
+export class QuotaExceeded extends WireError<QuotaExceeded>()("QuotaExceeded", {
+  code: "QUOTA_EXCEEDED",
+  status: 413,
+  message: "This file would be more than what an agent may store."
+}) {}

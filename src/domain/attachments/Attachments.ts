@@ -1,0 +1,215 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { AgentNotFound } from "#domain/agents/Agent"
+import { Agents } from "#domain/agents/Agents"
+import {
+  AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
+  Blocked,
+  type GroupNotFound
+} from "#domain/messages/SendErrors"
+import type { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { GroupReads } from "#domain/messages/GroupReads"
+import { Blobs, LAST_BYTES_MILLIS, objectOfFile, type StorageUnavailable, type Verdict } from "#ground/files/Blobs"
+import { Config } from "#ground/platform/Config"
+import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { NotFound, type Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
+import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
+
+/** The announcement of a file. */
+export interface NewUpload {
+  readonly to: { readonly _tag: "Handle"; readonly handle: string } | { readonly _tag: "Group"; readonly groupId: string }
+  readonly filename: string
+  readonly contentType: string
+  readonly size: number
+  readonly sha256: string
+}
+
+export type AttachmentRefusal =
+  | AttachmentNotFound
+  | AttachmentWrongScope
+  | AttachmentNotReady
+  | StorageUnavailable
+  | Unavailable
+
+const HOUR_MILLIS = 3_600_000
+const DAY_MILLIS = 24 * HOUR_MILLIS
+const SWEEP_ROWS = 100
+/** Delay before a file that could not be checked or removed is retried, so that it does not hold up the others. */
+const AGAIN_MILLIS = 600_000
+
+/**
+ * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to
+ * the store, and immutable from then on. It can be sent any number of times to the agent or group that it was announced
+ * for. The sweep removes a file that was never uploaded soon after its upload URL has expired. It removes a file that no
+ * message has used UPLOADS_RETENTION_HOURS after its announcement. It removes a used file once the messages that used it
+ * are past their retention.
+ */
+export class Attachments extends Context.Service<Attachments, {
+  /** Announces a file and returns the URL for its bytes. A repeat with the same Idempotency-Key returns the same file. */
+  readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
+    { readonly id: string; readonly uploadUrl: string },
+    AgentNotFound | GroupNotFound | GroupDeleted | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
+  >
+  /** A URL for the uploader, the recipient or a member of the group; for anybody else the file is not found. */
+  readonly downloadUrl: (
+    agentId: string,
+    id: string
+  ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
+  /**
+   * Stores the bytes of a file that this agent has announced, in place of an upload. The caller makes sure that they
+   * are the announced bytes.
+   */
+  readonly fill: (uploaderId: string, id: string, bytes: Buffer) => Effect.Effect<void, NotFound | StorageUnavailable | Unavailable>
+  /** A stored file with its bytes, for agents that may download it; without the bytes if there are more than `maxBytes`. */
+  readonly open: (agentId: string, id: string, maxBytes: number) => Effect.Effect<
+    { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
+    NotFound | GroupDeleted | StorageUnavailable | Unavailable
+  >
+  /**
+   * Checks that a message to this target may carry the file, and marks the file as used, so that it is kept. If the store
+   * must be queried, `asks` is called with true before the query and with false after it.
+   */
+  readonly use: (
+    senderId: string,
+    target: Scope,
+    id: string,
+    asks: (isAsked: boolean) => void
+  ) => Effect.Effect<void, AttachmentRefusal>
+  /** Hides some of the files whose last message is past its retention; the sweep then removes them. */
+  readonly retire: Effect.Effect<Batch, SqlError.SqlError>
+  /** Checks some of the files that are due, and removes the abandoned ones with their bytes. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
+}>()("parley/attachments/Attachments") {
+  static readonly layer = Layer.effect(
+    Attachments,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const blobs = yield* Blobs
+      const clock = yield* Clock.Clock
+      const groups = yield* GroupReads
+      const config = yield* Config
+      const ids = yield* IdempotentIds
+      const repo = yield* AttachmentsRepo
+      const now = () => clock.currentTimeMillisUnsafe()
+      const kept = config.UPLOADS_RETENTION_HOURS * HOUR_MILLIS
+
+      const scopeOf = Effect.fnUntraced(function*(
+        uploaderId: string,
+        to: NewUpload["to"]
+      ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable> {
+        if (to._tag === "Group") {
+          yield* groups.admit(to.groupId, uploaderId)
+          return to
+        }
+        const recipient = yield* agents.byHandle(to.handle)
+        if (recipient === undefined) return yield* new AgentNotFound()
+        if (recipient.id === uploaderId) {
+          return yield* ValidationFailed.field("to", "is yourself: name the agent that the file is for")
+        }
+        return { _tag: "Agent", agentId: recipient.id }
+      })
+
+      /** The state of the uploaded bytes. Queries the store only until they are known to be stored. */
+      const verdictOn = (attachment: Attachment): Effect.Effect<Verdict, StorageUnavailable> =>
+        attachment.storedAt === null ? blobs.verify(attachment) : Effect.succeed("stored")
+
+      const notFound = () => new NotFound({ message: "There is no such file for you." })
+
+      /** A stored file that this agent may download. */
+      const storedFor = Effect.fnUntraced(function*(agentId: string, id: string) {
+        const attachment = yield* unavailableOnSqlError(repo.byId(id))
+        if (attachment === undefined) return yield* notFound()
+        const { scope } = attachment
+        if (attachment.uploaderId !== agentId) {
+          if (scope._tag === "Group") {
+            yield* Effect.catchTag(groups.admit(scope.groupId, agentId), "GroupNotFound", () => Effect.fail(notFound()))
+          } else if (scope.agentId !== agentId) return yield* notFound()
+        }
+        if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound()
+        if (attachment.storedAt === null) yield* unavailableOnSqlError(repo.markStored(id, now()))
+        return attachment
+      })
+
+      const look = Effect.fnUntraced(function*(file: Overdue) {
+        if (file.used && !file.condemned) {
+          yield* blobs.tidy(file.id)
+          return yield* repo.lookAgain(file.id, null)
+        }
+        const until = file.createdAt + kept
+        if (!file.condemned) {
+          if (until > now() && (yield* blobs.verify(file)) === "stored") return yield* repo.lookAgain(file.id, until)
+          // A message has just used the file. The next sweep will see the use.
+          if (!(yield* repo.condemn(file.id))) return
+        }
+        yield* blobs.remove(file.id)
+        yield* repo.remove(file.id)
+      })
+
+      const sweep = Effect.gen(function*() {
+        const files = yield* repo.overdue(now(), SWEEP_ROWS)
+        for (const file of files) {
+          yield* Effect.tapError(look(file), () => Effect.ignore(repo.lookAgain(file.id, now() + AGAIN_MILLIS)))
+        }
+        return batchUpTo(SWEEP_ROWS)(files.length)
+      })
+
+      return Attachments.of({
+        sweep,
+        retire: Effect.suspend(() => {
+          const days = config.RETENTION_MESSAGES_DAYS
+          if (days === undefined) return Effect.succeed({ rows: 0, more: false })
+          // Adds two days, because `usedAt` is only accurate to a day and the message is stored a moment later.
+          return Effect.map(repo.retire(now() - (days + 2) * DAY_MILLIS, now(), SWEEP_ROWS), batchUpTo(SWEEP_ROWS))
+        }),
+        reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {
+          const scope = yield* scopeOf(uploaderId, to)
+          const at = now()
+          const id = yield* ids.make("att")
+          const outcome = yield* unavailableOnSqlError(repo.reserve(
+            { id, uploaderId, scope, filename, contentType, size, sha256, createdAt: at },
+            config.LIMITS_STORAGE_PER_AGENT,
+            at + config.UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
+          ))
+          if (outcome === "blocked") return yield* new Blocked()
+          if (outcome === "full") return yield* new QuotaExceeded()
+          return { id, uploadUrl: yield* blobs.uploadUrl({ id, size, sha256 }) }
+        }),
+        downloadUrl: Effect.fn("Attachments.downloadUrl")(function*(agentId, id) {
+          return yield* blobs.downloadUrl(id, yield* storedFor(agentId, id))
+        }),
+        fill: Effect.fn("Attachments.fill")(function*(uploaderId, id, bytes) {
+          const attachment = yield* unavailableOnSqlError(repo.byId(id))
+          if (attachment === undefined || attachment.uploaderId !== uploaderId) return yield* notFound()
+          if (attachment.storedAt !== null) return
+          yield* blobs.putObject(objectOfFile(id), bytes, attachment.contentType)
+          yield* unavailableOnSqlError(repo.markStored(id, now()))
+        }),
+        open: Effect.fn("Attachments.open")(function*(agentId, id, maxBytes) {
+          const { contentType, filename, size } = yield* storedFor(agentId, id)
+          const bytes = size > maxBytes ? undefined : yield* blobs.getObject(objectOfFile(id))
+          return { contentType, filename, size, bytes }
+        }),
+        use: Effect.fn("Attachments.use")(function*(senderId, target, id, asks) {
+          const attachment = yield* unavailableOnSqlError(repo.byId(id))
+          if (attachment === undefined || attachment.uploaderId !== senderId) return yield* new AttachmentNotFound()
+          if (!isWithin(attachment.scope, target)) return yield* new AttachmentWrongScope()
+          let verdict: Verdict = "stored"
+          if (attachment.storedAt === null) {
+            asks(true)
+            verdict = yield* Effect.ensuring(blobs.verify(attachment), Effect.sync(() => asks(false)))
+          }
+          if (verdict !== "stored") return yield* new AttachmentNotReady({ details: { reason: verdict } })
+          const fresh = attachment.usedAt !== null && now() - attachment.usedAt < DAY_MILLIS
+          if (!fresh && !(yield* unavailableOnSqlError(repo.markUsed(id, now())))) {
+            return yield* new AttachmentNotFound()
+          }
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,62 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { AgentNotFound } from "#domain/agents/Agent"
+import { Authorization } from "#domain/auth/Authorization"
+import { Blocked, GroupNotFound } from "#domain/messages/SendErrors"
+import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { StorageUnavailable } from "#ground/files/Blobs"
+import { documented } from "#ground/http/Documented"
+import { ReadDeadline } from "#ground/http/Endpoints"
+import { ATTACHMENT_ID, grace, SHA256 } from "#ground/wire/Examples"
+import { Idempotency } from "#domain/idempotency/Idempotency"
+import { HandleInput, Text } from "#ground/wire/Text"
+import { NotFound } from "#ground/wire/WireError"
+import { CONTENT_TYPES, MAX_ATTACHMENT_BYTES, QuotaExceeded } from "./Attachment.ts"
+
+/** A file to be uploaded, for exactly one of `to` and `conversation_id`. */
+export const NewUpload = Schema.Struct({
+  to: Schema.optionalKey(HandleInput),
+  conversation_id: Schema.optionalKey(Text(1, 64)),
+  filename: Text(1, 255),
+  content_type: Schema.Literals(CONTENT_TYPES),
+  size: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MAX_ATTACHMENT_BYTES })),
+  sha256: Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/))
+})
+
+/** Files for other agents (wire.md C.11). */
+export class AttachmentsApi extends HttpApiGroup.make("attachments")
+  .add(
+    HttpApiEndpoint.post("reserve", "/v1/uploads", {
+      payload: NewUpload,
+      success: Schema.Struct({
+        attachment_id: Schema.String,
+        upload_url: Schema.String,
+        expires_in: Schema.Int
+      }).pipe(HttpApiSchema.status(201)),
+      error: [AgentNotFound, GroupNotFound, GroupDeleted, Blocked, QuotaExceeded, StorageUnavailable]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Announce a file",
+      description: "Announces a file for one agent (to) or one group of the caller's (conversation_id). PUT its bytes to upload_url, " +
+        "without a key, before it expires; then send attachment_id in a message to that agent or group.",
+      body: { to: grace.handle, filename: "proof.pdf", content_type: "application/pdf", size: 48_213, sha256: SHA256 },
+      answer: {
+        attachment_id: ATTACHMENT_ID,
+        upload_url: "https://parley.example/v1/files/the-announced-file.and-a-signature",
+        expires_in: 900
+      }
+    })),
+    HttpApiEndpoint.get("download", "/v1/attachments/:id", {
+      params: { id: Text(1, 128) },
+      success: HttpApiSchema.Empty(302),
+      error: [NotFound, GroupDeleted, StorageUnavailable]
+      // The download of a file that was not checked yet waits for the file store, which may read the whole file.
+    }).annotate(ReadDeadline, false).annotateMerge(documented({
+      summary: "Download a file",
+      description: "Answers 302, with the URL in the header Location where the file can be fetched without a key for 300 seconds. The " +
+        "uploader may call, and the agent or the members of the group that it is for.",
+      parameters: { id: ATTACHMENT_ID }
+    }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Attachments", description: "Upload files for other agents, and download those that came." }))
+{}

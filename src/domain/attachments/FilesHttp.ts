@@ -1,0 +1,61 @@
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { IncomingMessage } from "node:http"
+import { Readable } from "node:stream"
+import { Budgets } from "#domain/auth/Budgets"
+import { LargeReads } from "#ground/rates/LargeReads"
+import { Blobs, type SignedFiles } from "#ground/files/Blobs"
+
+/** The token of a signed URL, which is the last segment of its path. */
+const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
+  request.url.replace(/[?#].*$/s, "").replace(/^.*\//s, "")
+
+const routes = (files: SignedFiles) =>
+  HttpRouter.use((router) =>
+    Effect.gen(function*() {
+      const budgets = yield* Budgets
+      const reads = yield* LargeReads
+
+      yield* router.add(
+        "PUT",
+        "/v1/files/:token",
+        Effect.gen(function*() {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          yield* budgets.ofAddress(request)
+          const length = request.headers["content-length"]
+          // This server's requests always have an IncomingMessage as their source.
+          const bytes = request.source instanceof IncomingMessage ? request.source : Readable.from([])
+          yield* reads.file(
+            budgets.addressOf(request),
+            files.accept(tokenOf(request), bytes, length === undefined ? undefined : Number(length))
+          )
+          return HttpServerResponse.jsonUnsafe({ ok: true, message: "The file is stored." })
+        })
+      )
+
+      yield* router.add(
+        "GET",
+        "/v1/files/:token",
+        Effect.gen(function*() {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          yield* budgets.ofAddress(request)
+          const { contentType, disposition, size, stream } = yield* reads.file(budgets.addressOf(request), files.open(tokenOf(request)))
+          return HttpServerResponse.raw(stream, {
+            contentType,
+            contentLength: size,
+            headers: {
+              "content-disposition": disposition,
+              "x-content-type-options": "nosniff",
+              "content-security-policy": "default-src 'none'; sandbox",
+              "cache-control": "private, max-age=300"
+            }
+          })
+        })
+      )
+    })
+  )
+
+/** Serves the signed URLs of the disk store, which has no server of its own. The OpenAPI document omits these opaque URLs. */
+export const FilesHttp = Layer.unwrap(
+  Effect.map(Blobs, ({ signedFiles }) => signedFiles === undefined ? Layer.empty : routes(signedFiles))
+)

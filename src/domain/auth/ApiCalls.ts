@@ -1,0 +1,98 @@
+import { Effect } from "effect"
+import { Headers, type HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import type { Asked } from "#ground/http/Asked"
+import { DirectRequest } from "#ground/http/DirectRequest"
+import { Counted } from "./Budgets.ts"
+import { InternalError, NotFound, type WireFailure } from "#ground/wire/WireError"
+
+/** A refusal by the API, with the code, message and details of its body. */
+export interface Refusal extends Pick<WireFailure, "code" | "message" | "details"> {
+  readonly status?: number
+  /** Milliseconds until a repeat can succeed. */
+  readonly retryAfterMs?: number | undefined
+}
+
+export interface ApiAnswer<A = unknown> {
+  readonly headers: Readonly<Record<string, string | undefined>>
+  readonly body: A
+}
+
+type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
+
+/**
+ * Calls this server's own HTTP API inside the process, for one request of another protocol. The handlers, checks, limits and errors are
+ * the same as over the network. None of these calls counts against the general budget of requests.
+ */
+export interface ApiCalls {
+  /**
+   * `A` is the answer's type in the API's description, which the contract tests check. Callers make the path with `path` and
+   * the query with `query`.
+   */
+  readonly call: <A = unknown>(method: Method, path: string, body?: unknown) => Effect.Effect<ApiAnswer<A>, Refusal>
+}
+
+/** Segments of the API's own paths. An id that equals one gets an @ before it, so that it reaches no other route (wire.md C.0). */
+const LITERALS = new Set(["me", "recover", "sync", "invites", "blocks", "batch"])
+
+/** A path that contains ids. It is safe for any text that a caller gives as an id. */
+export const path = (strings: TemplateStringsArray, ...ids: ReadonlyArray<string>): string =>
+  String.raw({ raw: strings }, ...ids.map((id) => encodeURIComponent(LITERALS.has(id.toLowerCase()) ? `@${id}` : id)))
+
+/** The query string of the parameters that are not undefined. */
+export const query = (given: Readonly<Record<string, string | number | undefined>>): string => {
+  const params = new URLSearchParams()
+  for (const [name, value] of Object.entries(given)) if (value !== undefined) params.set(name, String(value))
+  return params.size === 0 ? "" : `?${params}`
+}
+
+const textOf = ({ body }: HttpServerResponse.HttpServerResponse): string =>
+  body._tag === "Uint8Array" ? body.text ?? Buffer.from(body.body).toString("utf8") : ""
+
+const refusalOf = (response: HttpServerResponse.HttpServerResponse): Refusal => {
+  const { code, details, message } = JSON.parse(textOf(response)) as Refusal
+  const after = Number(response.headers["retry-after"])
+  const exact = details?.["retry_after_ms"]
+  const retryAfterMs = typeof exact === "number" ? exact : Number.isNaN(after) ? undefined : after * 1_000
+  return { code, message, status: response.status, ...(details === undefined ? {} : { details }), retryAfterMs }
+}
+
+export const makeApiCalls = (
+  app: ReturnType<HttpRouter.HttpRouter["asHttpEffect"]>,
+  request: HttpServerRequest.HttpServerRequest
+): ApiCalls => {
+  const headers = Headers.fromInput({
+    authorization: request.headers["authorization"],
+    "content-type": "application/json",
+    "x-forwarded-for": request.headers["x-forwarded-for"],
+    "x-request-id": request.headers["x-request-id"]
+  })
+  return {
+    call: <A>(method: Method, url: string, body?: unknown) => {
+      // Only the fields given here differ from the outer request. Its address and its answer's headers stay the same.
+      const inner = new DirectRequest(request.source as Asked, {
+        method,
+        url,
+        headers,
+        body: body === undefined ? "" : JSON.stringify(body)
+      })
+      return app.pipe(
+        Effect.scoped,
+        Effect.provideService(HttpServerRequest.HttpServerRequest, inner),
+        Effect.provideService(Counted, true),
+        Effect.catch((error) =>
+          HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound"
+            ? Effect.fail<Refusal>(new NotFound({ message: "There is no such thing for you." }))
+            : Effect.andThen(Effect.logError("A call of the API failed", error), Effect.fail<Refusal>(new InternalError()))
+        ),
+        Effect.flatMap((response) =>
+          response.status >= 400
+            ? Effect.fail(refusalOf(response))
+            : Effect.sync((): ApiAnswer<A> => {
+              const text = textOf(response)
+              return { headers: response.headers, body: (text === "" ? undefined : JSON.parse(text)) as A }
+            })
+        )
+      )
+    }
+  }
+}

@@ -1,0 +1,80 @@
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { type HttpApiEndpoint, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import type { unhandled } from "effect/Types"
+import { AgentSuspended, type AgentStatus } from "#domain/agents/Agent"
+import { bearerOf } from "#ground/wire/Bearer"
+import { hasReadDeadline, withReadDeadline } from "#ground/http/Endpoints"
+import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { Auth } from "./Auth.ts"
+import { Budgets } from "./Budgets.ts"
+
+/**
+ * The agent whose key the request carries, as its account was when the key was checked (`Agents` states how old that
+ * may be).
+ */
+export class CurrentAgent extends Context.Service<CurrentAgent, {
+  readonly id: string
+  readonly handle: string
+  /** Null if the agent has set no name. Its handle is shown instead. */
+  readonly displayName: string | null
+  readonly status: AgentStatus
+}>()("parley/auth/CurrentAgent") {}
+
+const bearer = HttpApiSecurity.bearer
+
+/**
+ * Authenticates the bearer token of the Authorization header, never one in the query string, and counts the request
+ * against the agent's budget.
+ */
+const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void, E> | undefined) =>
+  Effect.gen(function*() {
+    const auth = yield* Auth
+    const budgets = yield* Budgets
+    return {
+      bearer: (
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, unhandled, CurrentAgent>,
+        { endpoint }: { readonly endpoint: HttpApiEndpoint.Top }
+      ): Effect.Effect<
+        HttpServerResponse.HttpServerResponse,
+        unhandled | E | Unauthorized | Unavailable | RateLimited
+      > =>
+        Effect.withFiber((fiber) => {
+          // Reads the header and not the credential that the middleware gets, because that credential is wrapped for each request.
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const key = bearerOf(request.headers["authorization"])
+          const checked = hasReadDeadline(endpoint) ? withReadDeadline(auth.authenticate(key)) : auth.authenticate(key)
+          const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
+          return Effect.flatMapEager(authenticated, (agent) => {
+            const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
+            const admission = admit(agent)
+            return budgets.countAgent(
+              agent.id,
+              endpoint,
+              admission === undefined ? handled : Effect.andThen(admission, handled)
+            )
+          })
+        })
+    }
+  })
+
+/** Requires a live key whose agent is not suspended (wire.md C.0, Auth and Suspended caller). */
+export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentAgent }>()(
+  "parley/auth/Authorization",
+  { security: { bearer }, error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
+) {
+  static readonly layer = Layer.effect(
+    Authorization,
+    guard((agent) => agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : undefined)
+  )
+}
+
+/** Requires a live key; a suspended agent passes too, to read its own status. */
+export class AuthorizationEvenSuspended
+  extends HttpApiMiddleware.Service<AuthorizationEvenSuspended, { provides: CurrentAgent }>()(
+    "parley/auth/AuthorizationEvenSuspended",
+    { security: { bearer }, error: [Unauthorized, RateLimited, Unavailable] }
+  )
+{
+  static readonly layer = Layer.effect(AuthorizationEvenSuspended, guard(() => undefined))
+}

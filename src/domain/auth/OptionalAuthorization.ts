@@ -1,0 +1,57 @@
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { HttpApiMiddleware } from "effect/http-api"
+import { AgentSuspended } from "#domain/agents/Agent"
+import { bearerOf } from "#ground/wire/Bearer"
+import { withReadDeadline } from "#ground/http/Endpoints"
+import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { Auth } from "./Auth.ts"
+import type { CurrentAgent } from "./Authorization.ts"
+import { Budgets } from "./Budgets.ts"
+
+/** The caller of an endpoint where a key is optional. */
+export class CurrentCaller extends Context.Service<CurrentCaller, {
+  /** Null if the request has no key. */
+  readonly agent: CurrentAgent["Service"] | null
+}>()("parley/auth/CurrentCaller") {}
+
+/**
+ * Lets a request without an Authorization header pass as anonymous. A request with one is authenticated as
+ * everywhere else, so that an invalid key is never treated as no key (wire.md B4).
+ */
+export class OptionalAuthorization
+  extends HttpApiMiddleware.Service<OptionalAuthorization, { provides: CurrentCaller }>()(
+    "parley/auth/OptionalAuthorization",
+    { error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
+  )
+{
+  static readonly layer = Layer.effect(
+    OptionalAuthorization,
+    Effect.gen(function*() {
+      const auth = yield* Auth
+      const budgets = yield* Budgets
+
+      return (httpEffect, { endpoint }) =>
+        Effect.withFiber((fiber) => {
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const handled = (agent: CurrentCaller["Service"]["agent"]) =>
+            Effect.provideService(httpEffect, CurrentCaller, { agent })
+          const { authorization } = request.headers
+          if (authorization === undefined) {
+            return budgets.countAddress(request, endpoint, handled(null))
+          }
+          // Only searches of the directory have an optional key.
+          const checked = withReadDeadline(auth.authenticate(bearerOf(authorization)))
+          const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
+          return Effect.flatMap(authenticated, (agent) =>
+            budgets.countAgent(
+              agent.id,
+              endpoint,
+              agent.status === "suspended"
+                ? Effect.andThen(Effect.fail(new AgentSuspended()), handled(agent))
+                : handled(agent)
+            ))
+        })
+    })
+  )
+}

@@ -1,0 +1,132 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Blobs, type StorageUnavailable } from "#ground/files/Blobs"
+import { Config } from "#ground/platform/Config"
+import { sha256 } from "#ground/platform/Ids"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { RateLimits } from "#ground/rates/RateLimits"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { NotFound, type RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { Sessions } from "#domain/agents/Sessions"
+import { Agents } from "#domain/agents/Agents"
+import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
+import { avatarKeyOf, avatarUrlOf, isAvatarKey } from "#domain/agents/AvatarUrl"
+import { AvatarsRepo } from "./AvatarsRepo.ts"
+
+const DAY_MILLIS = 86_400_000
+const SWEEP_ROWS = 100
+/** Delay before a picture that could not be removed is retried, so that it does not hold up the others. */
+const AGAIN_MILLIS = 600_000
+
+const objectOf = (key: string) => `avatars/${key}`
+
+export interface Avatar {
+  /** The SHA-256 of the picture. */
+  readonly key: string
+  readonly url: string
+}
+
+/**
+ * Pictures of agents and groups. A picture's key is the hash of its content, so its URL can be cached for ever and equal
+ * pictures are stored once; agents and groups refer to it by that key. The sweep checks each picture once a day, and
+ * removes it if no agent and no group refers to it.
+ */
+export class Avatars extends Context.Service<Avatars, {
+  /**
+   * Counts a write against the agent's rate limit, whether it sets or clears its own picture or a group's. The write is
+   * counted before it begins, and no longer counted if it fails.
+   */
+  readonly counted: <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
+  /** Renders the picture as an avatar; stores nothing. */
+  readonly render: (bytes: Buffer) => Effect.Effect<Buffer, ImageRefusal | Unavailable>
+  /** Stores a rendered picture. It is kept for a day, within which an agent or group must refer to it. */
+  readonly store: (image: Buffer) => Effect.Effect<Avatar, StorageUnavailable | Unavailable>
+  /** Keeps a picture of this server for another day, so that a group can refer to it; ignores all other URLs. */
+  readonly defer: (url: string) => Effect.Effect<void, Unavailable>
+  readonly set: (
+    agentId: string,
+    bytes: Buffer
+  ) => Effect.Effect<Avatar, ImageRefusal | RateLimited | StorageUnavailable | Unauthorized | Unavailable>
+  readonly clear: (agentId: string) => Effect.Effect<void, NotFound | RateLimited | Unavailable>
+  /** The bytes of a picture (WebP). */
+  readonly read: (key: string) => Effect.Effect<Buffer, NotFound | StorageUnavailable>
+  /** Checks some of the pictures that are due, and removes those that no agent and no group refers to. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
+}>()("parley/avatars/Avatars") {
+  static readonly layer = Layer.effect(
+    Avatars,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const sessions = yield* Sessions
+      const blobs = yield* Blobs
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const limits = yield* RateLimits
+      const repo = yield* AvatarsRepo
+      const render = yield* makeAvatarImage
+      const now = () => clock.currentTimeMillisUnsafe()
+      const rate = {
+        name: "avatar_writes",
+        limit: config.LIMITS_AVATAR_WRITES_PER_MINUTE,
+        windowMs: 60_000,
+        window: "minute"
+      }
+
+      const counted = <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>): Effect.Effect<A, E | RateLimited, R> =>
+        Effect.flatMap(limits.take(rate, agentId), (place) =>
+          Effect.onError(write, () => Effect.sync(() => limits.giveBack(rate, agentId, place))))
+
+      const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
+        const key = sha256(image).toString("hex")
+        if (!(yield* unavailableOnSqlError(repo.keep(key, now() + DAY_MILLIS)))) return yield* new Unavailable()
+        yield* blobs.putObject(objectOf(key), image, "image/webp")
+        return { key, url: avatarUrlOf(config, key) }
+      })
+
+      const look = Effect.fnUntraced(function*(key: string) {
+        if (!(yield* repo.condemn(key, now()))) return yield* repo.lookAgain(key, now() + DAY_MILLIS)
+        yield* blobs.removeObject(objectOf(key))
+        yield* repo.remove(key)
+      })
+      const sweep = Effect.gen(function*() {
+        const found = yield* repo.overdue(now(), SWEEP_ROWS)
+        for (const key of found) {
+          yield* Effect.tapError(look(key), () => Effect.ignore(repo.lookAgain(key, now() + AGAIN_MILLIS)))
+        }
+        return batchUpTo(SWEEP_ROWS)(found.length)
+      })
+
+      return Avatars.of({
+        counted,
+        render,
+        store,
+        defer: Effect.fnUntraced(function*(url) {
+          const key = avatarKeyOf(config, url)
+          if (key !== null) yield* unavailableOnSqlError(repo.defer(key, now() + DAY_MILLIS))
+        }),
+        sweep,
+        set: Effect.fn("Avatars.set")((agentId, bytes) =>
+          counted(agentId, Effect.gen(function*() {
+            const avatar = yield* store(yield* render(bytes))
+            const done = yield* unavailableOnSqlError(repo.set(agentId, avatar.key, now()))
+            agents.forget(agentId)
+            yield* sessions.changed(agentId)
+            return done ? avatar : yield* new Unauthorized()
+          }))
+        ),
+        clear: Effect.fn("Avatars.clear")((agentId) =>
+          counted(agentId, Effect.gen(function*() {
+            const done = yield* unavailableOnSqlError(repo.clear(agentId, now()))
+            if (!done) return yield* new NotFound({ message: "No avatar is set." })
+            agents.forget(agentId)
+            yield* sessions.changed(agentId)
+          }))
+        ),
+        read: Effect.fn("Avatars.read")(function*(key) {
+          const bytes = isAvatarKey(key) ? yield* blobs.getObject(objectOf(key)) : undefined
+          return bytes ?? (yield* new NotFound({ message: "There is no such picture." }))
+        })
+      })
+    })
+  )
+}

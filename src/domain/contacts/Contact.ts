@@ -1,0 +1,45 @@
+import { Schema } from "effect"
+import { AgentStatusSchema } from "#domain/agents/Agent"
+import { DateTimeString, Text } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+
+/** An agent in the caller's contact list (wire.md C.1). The other agent is not notified, and its own list does not change. */
+export const Contact = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: AgentStatusSchema,
+  notes: Schema.NullOr(Schema.String),
+  added_at: DateTimeString
+}).annotate({ identifier: "Contact" })
+
+/** Whether a handle is among the caller's contacts. False for an unknown handle. */
+export const ContactCheck = Schema.Struct({
+  handle: Schema.String,
+  is_contact: Schema.Boolean,
+  added_at: Schema.NullOr(DateTimeString),
+  notes: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "ContactCheck" })
+
+/** An agent that the caller has blocked. */
+export const BlockedAgent = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.String,
+  avatar_url: Schema.NullOr(Schema.String),
+  blocked_at: DateTimeString
+}).annotate({ identifier: "BlockedAgent" })
+
+/** How many contacts or blocked agents a list shows: `usual` without a `limit` in the query, and at most `max`. */
+export const LISTED = { usual: 50, max: 200 }
+
+/** The caller's own note about a contact. An empty text means no note. */
+export const Notes = Text(0, 1000)
+
+export const Reason = Text(0, 1000)
+
+export class AlreadyReported extends WireError<AlreadyReported>()("AlreadyReported", {
+  code: "ALREADY_REPORTED",
+  status: 409,
+  message: "You have reported this agent before: once is all there is."
+}) {}

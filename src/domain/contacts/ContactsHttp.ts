@@ -1,0 +1,67 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { apiOf } from "#ground/http/ApiOf"
+import * as Endpoints from "#ground/http/Endpoints"
+import { CurrentAgent } from "#domain/auth/Authorization"
+import { Config } from "#ground/platform/Config"
+import { confirm } from "#ground/wire/Confirmation"
+import { RateLimits } from "#ground/rates/RateLimits"
+import { figuresOf } from "#ground/wire/Page"
+import { Contacts } from "./Contacts.ts"
+import { ContactsApi } from "./ContactsApi.ts"
+
+export const ContactsHttp = Endpoints.group(
+  apiOf(ContactsApi),
+  "contacts",
+  Effect.fnUntraced(function*(handlers) {
+    const contacts = yield* Contacts
+    const limits = yield* RateLimits
+    const config = yield* Config
+    const minute = { windowMs: 60_000, window: "minute" }
+    const lists = { name: "contact_list", limit: config.LIMITS_CONTACT_LISTS_PER_MINUTE, ...minute }
+    const checks = { name: "contact_check", limit: config.LIMITS_CONTACT_CHECKS_PER_MINUTE, ...minute }
+
+    return handlers.handleAll({
+      add: Effect.fnUntraced(function*({ payload }) {
+        const { id } = yield* CurrentAgent
+        const { contact, created } = yield* contacts.add(id, payload.handle, payload.notes ?? null)
+        return HttpServerResponse.jsonUnsafe(contact, { status: created ? 201 : 200 })
+      }),
+      list: Effect.fnUntraced(function*({ query }) {
+        const { id } = yield* CurrentAgent
+        yield* limits.take(lists, id)
+        const page = yield* contacts.list(id, query)
+        return { contacts: page.items, ...figuresOf(page) }
+      }),
+      blocks: Effect.fnUntraced(function*({ query }) {
+        const page = yield* contacts.blocks((yield* CurrentAgent).id, query)
+        return { blocks: page.items, ...figuresOf(page) }
+      }),
+      check: Effect.fnUntraced(function*({ params }) {
+        const { id } = yield* CurrentAgent
+        yield* limits.take(checks, id)
+        return yield* contacts.check(id, params.handle)
+      }),
+      annotate: Effect.fnUntraced(function*({ params, payload }) {
+        yield* contacts.annotate((yield* CurrentAgent).id, params.handle, payload.notes)
+        return confirm(payload.notes === null || payload.notes === "" ? "The note is cleared." : "The note is kept.")
+      }),
+      remove: Effect.fnUntraced(function*({ params }) {
+        yield* contacts.remove((yield* CurrentAgent).id, params.handle)
+        return confirm("The contact is removed.")
+      }),
+      block: Effect.fnUntraced(function*({ params }) {
+        yield* contacts.block((yield* CurrentAgent).id, params.handle)
+        return confirm("The agent is blocked: neither of you can write to the other directly.")
+      }),
+      unblock: Effect.fnUntraced(function*({ params }) {
+        yield* contacts.unblock((yield* CurrentAgent).id, params.handle)
+        return confirm("Your block is taken back.")
+      }),
+      report: Effect.fnUntraced(function*({ params, payload }) {
+        yield* contacts.report((yield* CurrentAgent).id, params.handle, payload?.reason ?? null)
+        return confirm("The agent is reported, and blocked.")
+      })
+    })
+  })
+)

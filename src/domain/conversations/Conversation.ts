@@ -1,0 +1,115 @@
+import { Schema } from "effect"
+import { createHmac } from "node:crypto"
+import { DateTimeString } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+
+export type ConversationId = string
+
+const REMEMBERED = 50_000
+
+/**
+ * Makes the function that computes the id of a pair's only direct conversation. The id is an HMAC of the sorted pair,
+ * so it needs no look-up, is unique by construction and cannot be computed without the secret. Ids of recent pairs are
+ * cached, because the HMAC is a large part of a send's cost.
+ */
+export const makeDirectIds = (secret: Uint8Array): (one: string, other: string) => ConversationId => {
+  const known = new Map<string, ConversationId>()
+  return (one, other) => {
+    const pair = one < other ? `${one} ${other}` : `${other} ${one}`
+    const remembered = known.get(pair)
+    if (remembered !== undefined) return remembered
+    const id = `conv_${createHmac("sha256", secret).update(pair).digest().subarray(0, 12).toString("base64url")}`
+    if (known.size >= REMEMBERED) known.clear()
+    known.set(pair, id)
+    return id
+  }
+}
+
+export const Party = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "Participant" })
+
+/** One row of the conversation list (wire.md C.1). */
+export const ConversationListItem = Schema.Struct({
+  id: Schema.String,
+  type: Schema.Literals(["direct", "group"]),
+  participants: Schema.Array(Party),
+  group_name: Schema.NullOr(Schema.String),
+  group_avatar_url: Schema.NullOr(Schema.String),
+  group_member_count: Schema.NullOr(Schema.Int),
+  last_message_preview: Schema.NullOr(Schema.String),
+  last_message_is_own: Schema.Boolean,
+  last_message_type: Schema.NullOr(Schema.String),
+  last_message_at: Schema.NullOr(DateTimeString),
+  updated_at: DateTimeString,
+  unread_count: Schema.Int,
+  oldest_unread_seq: Schema.NullOr(Schema.Int),
+  newest_unread_seq: Schema.NullOr(Schema.Int),
+  is_muted: Schema.Boolean
+}).annotate({ identifier: "ConversationListItem" })
+
+/** Metadata of a conversation, never bodies (wire.md C.1, C.7). */
+export const ConversationContext = Schema.Struct({
+  conversation_id: Schema.String,
+  type: Schema.Literals(["direct", "group"]),
+  group: Schema.NullOr(Schema.Struct({
+    name: Schema.String,
+    description: Schema.NullOr(Schema.String),
+    member_count: Schema.Int,
+    your_role: Schema.Literals(["admin", "member"])
+  })),
+  counterparty: Schema.NullOr(Party),
+  relationship: Schema.NullOr(Schema.Struct({
+    is_contact: Schema.Boolean,
+    added_at: Schema.NullOr(DateTimeString),
+    note: Schema.NullOr(Schema.String)
+  })),
+  direct_state: Schema.NullOr(Schema.Struct({
+    state: Schema.Literals(["cold", "established"]),
+    initiated_by_self: Schema.Boolean,
+    last_message_at: Schema.NullOr(DateTimeString)
+  })),
+  unread: Schema.Struct({
+    count: Schema.Int,
+    oldest_seq: Schema.NullOr(Schema.Int),
+    newest_seq: Schema.NullOr(Schema.Int)
+  })
+}).annotate({ identifier: "ConversationContext" })
+
+export class ConversationNotFound extends WireError<ConversationNotFound>()("ConversationNotFound", {
+  code: "CONVERSATION_NOT_FOUND",
+  status: 404,
+  message: "There is no such conversation for you."
+}) {}
+
+/** The state of a direct conversation, as far as a decision needs it. */
+export interface DirectState {
+  /** `null` while no message has been stored. */
+  readonly initiatorId: string | null
+  /** When the first message was stored, in milliseconds. */
+  readonly createdAt: number | null
+  readonly established: boolean
+  /** Whether either agent has blocked the other. */
+  readonly blocked: boolean
+}
+
+export type SendDecision =
+  | { readonly _tag: "Blocked" }
+  | { readonly _tag: "AwaitingReply"; readonly since: number }
+  /** The first message. It needs a free cold slot, and if the recipient accepts contacts only, the sender must be one of them. */
+  | { readonly _tag: "Open" }
+  /** The first message from the other side. */
+  | { readonly _tag: "Establish" }
+  | { readonly _tag: "Continue" }
+
+/** Classifies a send by `senderId`, given the committed state (wire.md F, G.1, G.2, G.9). */
+export const decideSend = (state: DirectState, senderId: string): SendDecision => {
+  if (state.blocked) return { _tag: "Blocked" }
+  if (state.initiatorId === null) return { _tag: "Open" }
+  if (state.established) return { _tag: "Continue" }
+  if (state.initiatorId === senderId) return { _tag: "AwaitingReply", since: state.createdAt ?? 0 }
+  return { _tag: "Establish" }
+}
+

@@ -1,0 +1,130 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
+import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
+import { Secrets } from "#ground/platform/Secrets"
+import { makeDirectIds } from "./Conversation.ts"
+
+/** A conversation, and optionally one of its messages, whose progress is requested. */
+export interface Place {
+  readonly conversationId: string
+  readonly recipientId: string
+  /** The message whose delivery time is requested, or `null` for none. */
+  readonly seq: number | null
+}
+
+export interface PlaceProgress {
+  /** The seq of the newest message, or 0 if there is none. */
+  readonly lastSeq: number
+  /** When the requested message was delivered, in milliseconds, or `null` if it is not delivered yet. */
+  readonly deliveredAt: number | null
+}
+
+const FOLLOWING = `
+SELECT * FROM messages WHERE conversation_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`
+
+const NEXT_WITH_KEY = `
+SELECT c.last_seq, (
+  SELECT m.seq FROM messages m
+  WHERE m.conversation_id = c.id AND m.seq > $2 AND starts_with(m.client_msg_id, $3)
+  ORDER BY m.seq LIMIT 1
+) AS seq
+FROM conversations c WHERE c.id = $1`
+
+const AT = `SELECT * FROM messages WHERE conversation_id = $1 AND seq = ANY ($2::bigint[]) ORDER BY seq`
+
+const PROGRESS = `
+SELECT x.i, c.last_seq, e.delivered_at
+FROM json_to_recordset($1::json) AS x(i integer, conv text, recipient text, seq bigint)
+LEFT JOIN LATERAL (SELECT last_seq FROM conversations WHERE id = x.conv OFFSET 0) c ON true
+LEFT JOIN LATERAL (
+  SELECT delivered_at FROM envelopes WHERE recipient_id = x.recipient AND conversation_id = x.conv AND seq = x.seq OFFSET 0
+) e ON true`
+
+/** Tests the newest seq on the locked row, as a send does. */
+const AMEND = `
+WITH held AS MATERIALIZED (
+  SELECT id FROM conversations WHERE id = $1 AND last_seq = $2 FOR NO KEY UPDATE
+)
+UPDATE messages m SET metadata = $4 FROM held WHERE m.conversation_id = held.id AND m.seq = $3
+RETURNING m.seq`
+
+/**
+ * Reads the committed messages of direct conversations in order, for rooms that derive something from them. The caller
+ * must check access.
+ */
+export class ConversationFeed extends Context.Service<ConversationFeed, {
+  /** The id of the direct conversation of two agents, whether it exists or not. */
+  readonly direct: (one: string, other: string) => string
+  /** Messages above a seq, in order. */
+  readonly following: (
+    conversationId: string,
+    after: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<StoredMessage>, SqlError.SqlError>
+  /** The first message above a seq whose client_msg_id begins with `prefix`, and the newest seq in the same snapshot. */
+  readonly nextWithKey: (
+    conversationId: string,
+    after: number,
+    prefix: string
+  ) => Effect.Effect<{ readonly lastSeq: number; readonly seq: number | null }, SqlError.SqlError>
+  /** The messages at these seqs that still exist, in order. */
+  readonly at: (
+    conversationId: string,
+    seqs: ReadonlyArray<number>
+  ) => Effect.Effect<ReadonlyArray<StoredMessage>, SqlError.SqlError>
+  /** The progress of each place, in the order of `places`. */
+  readonly progress: (places: ReadonlyArray<Place>) => Effect.Effect<ReadonlyArray<PlaceProgress>, SqlError.SqlError>
+  /**
+   * Replaces a message's metadata, and locks the conversation until the end of the transaction. Returns false and
+   * changes nothing if `lastSeq` is no longer the newest message or the message no longer exists.
+   */
+  readonly amend: (
+    conversationId: string,
+    lastSeq: number,
+    seq: number,
+    metadata: string
+  ) => Effect.Effect<boolean, SqlError.SqlError>
+}>()("parley/conversations/ConversationFeed") {
+  static readonly layer = Layer.effect(
+    ConversationFeed,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const following = database.prepared<MessageRow>("feed_following", FOLLOWING)
+      const nextWithKey = database.prepared<{ last_seq: number; seq: number | null }>("feed_next_with_key", NEXT_WITH_KEY)
+      const at = database.prepared<MessageRow>("feed_at", AT)
+      const progress = database.prepared<{ i: number; last_seq: number | null; delivered_at: number | null }>(
+        "feed_progress",
+        PROGRESS
+      )
+      const amend = database.prepared("feed_amend", AMEND)
+      return ConversationFeed.of({
+        direct: makeDirectIds((yield* Secrets).conversationIds),
+        following: (conversationId, after, limit) =>
+          Effect.map(following([conversationId, after, limit]), (rows) => rows.map(storedMessage)),
+        nextWithKey: (conversationId, after, prefix) =>
+          Effect.map(nextWithKey([conversationId, after, prefix]), ([row]) => ({
+            lastSeq: row?.last_seq ?? 0,
+            seq: row?.seq ?? null
+          })),
+        at: (conversationId, seqs) => Effect.map(at([conversationId, seqs]), (rows) => rows.map(storedMessage)),
+        progress: (places) => {
+          if (places.length === 0) return Effect.succeed([])
+          const input = places.map(({ conversationId, recipientId, seq }, i) => ({
+            i,
+            conv: conversationId,
+            recipient: recipientId,
+            seq
+          }))
+          return Effect.map(progress([JSON.stringify(input)]), (rows) => {
+            const found = places.map((): PlaceProgress => ({ lastSeq: 0, deliveredAt: null }))
+            for (const row of rows) found[row.i] = { lastSeq: row.last_seq ?? 0, deliveredAt: row.delivered_at }
+            return found
+          })
+        },
+        amend: (conversationId, lastSeq, seq, metadata) =>
+          Effect.map(amend([conversationId, lastSeq, seq, metadata]), (rows) => rows.length > 0)
+      })
+    })
+  )
+}

@@ -1,0 +1,31 @@
+import { Effect } from "effect"
+import { ContentTooLarge, type Draft } from "#domain/messages/Message"
+import { isStorable } from "#ground/wire/Text"
+import { ValidationFailed } from "#ground/wire/WireError"
+import type { SendBody } from "./MessagesApi.ts"
+
+/** Encodes content and metadata for storage. Fails if the content is empty or both together are too large (wire.md C.6). */
+export const draftOf = (
+  body: Pick<typeof SendBody.Type, "client_msg_id" | "type" | "content" | "metadata">,
+  maxBytes: number
+): Effect.Effect<Draft, ValidationFailed | ContentTooLarge> => {
+  const { attachment_id, data, text } = body.content
+  if (text !== undefined && !isStorable(text)) {
+    return Effect.fail(ValidationFailed.field("content.text", "must hold no NUL and no lone surrogate"))
+  }
+  if ((text === undefined || text === "") && data === undefined && attachment_id === undefined) {
+    return Effect.fail(ValidationFailed.field("content", "needs a non-empty text, data or an attachment_id"))
+  }
+  const content = JSON.stringify(body.content)
+  const metadata = body.metadata === undefined ? "{}" : JSON.stringify(body.metadata)
+  if (Buffer.byteLength(content) + Buffer.byteLength(metadata) > maxBytes) {
+    return Effect.fail(ContentTooLarge.than(maxBytes))
+  }
+  return Effect.succeed({
+    clientMsgId: body.client_msg_id,
+    type: body.type ?? "text",
+    content,
+    metadata,
+    attachmentId: attachment_id
+  })
+}

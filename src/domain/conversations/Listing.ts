@@ -1,0 +1,29 @@
+import { Schema } from "effect"
+import { CursorId } from "#ground/wire/Page"
+import type { MessageType } from "#domain/messages/Message"
+
+const LABELS: Readonly<Record<MessageType, string>> = {
+  text: "Message",
+  structured: "Structured message",
+  file: "File",
+  system: "System message"
+}
+
+const PREVIEW = 140
+
+/** Rules of the conversation list (wire.md C.7). */
+export const Listing = {
+  LIMIT: 50,
+  MAX: 200,
+  /** Where a page ends: the activity time and the id of its last row. */
+  Position: Schema.Struct({ activityAt: Schema.Int, id: CursorId }),
+  /** The text of a text message with white space collapsed, up to 140 characters. For other types, a label. */
+  preview: (type: MessageType, content: string): string => {
+    if (type !== "text") return LABELS[type]
+    const { text } = JSON.parse(content) as { readonly text?: string }
+    if (text === undefined || text.trim() === "") return LABELS.text
+    const collapsed = text.trim().replace(/\s+/g, " ")
+    const points = Array.from(collapsed.slice(0, PREVIEW * 2 + 1))
+    return points.length > PREVIEW ? `${points.slice(0, PREVIEW - 1).join("")}…` : collapsed
+  }
+}

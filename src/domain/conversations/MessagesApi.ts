@@ -1,0 +1,145 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { AgentNotFound } from "#domain/agents/Agent"
+import { Authorization } from "#domain/auth/Authorization"
+import { OwnBudget } from "#domain/auth/Budgets"
+import { StorageUnavailable } from "#ground/files/Blobs"
+import { Confirmation, confirm } from "#ground/wire/Confirmation"
+import { documented } from "#ground/http/Documented"
+import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "#ground/wire/Examples"
+import { Idempotency } from "#domain/idempotency/Idempotency"
+import { Limit, Offset } from "#ground/wire/Page"
+import { LargeAnswer } from "#ground/rates/LargeReads"
+import { HandleInput, JsonObject, Text } from "#ground/wire/Text"
+import { Forbidden } from "#ground/wire/WireError"
+import { ConversationNotFound } from "./Conversation.ts"
+import {
+  AgentRestricted,
+  AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
+  AwaitingReply,
+  Blocked,
+  ColdCapExceeded,
+  GroupNotFound,
+  InboxRestricted,
+  RecipientBacklogged
+} from "#domain/messages/SendErrors"
+import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
+import { message, messageWhenRead, newMessage, reply, replyWhenRead } from "./MessagesExamples.ts"
+
+/**
+ * The body of a send (wire.md C.6). MessagesHttp checks that there is content, and exactly one of `to`
+ * and `conversation_id`.
+ */
+export const SendBody = Schema.Struct({
+  to: Schema.optionalKey(HandleInput),
+  conversation_id: Schema.optionalKey(Text(1, 64)),
+  client_msg_id: Text(1, 128),
+  type: Schema.optionalKey(Schema.Literals(["text", "structured", "file"])),
+  content: Schema.Struct({
+    text: Schema.optionalKey(Schema.String),
+    data: Schema.optionalKey(JsonObject),
+    attachment_id: Schema.optionalKey(Text(1, 64))
+  }),
+  metadata: Schema.optionalKey(JsonObject)
+})
+
+/** How many messages an answer holds: `usual` without a `limit` in the query, and at most `max`. */
+export const HISTORY: LargeAnswer = { usual: 50, max: 200, bytes: "message" }
+export const SYNC: LargeAnswer = { usual: 200, max: 500, bytes: "message" }
+
+/** A seq; clients also write an absent one as empty or `null` (wire.md C.6). */
+const SeqCursor = Schema.Union([Offset, Schema.Literals(["", "null"])])
+
+/** Sends, history, the pull inbox, reads and hides (wire.md C.6). */
+export class MessagesApi extends HttpApiGroup.make("messages")
+  .add(
+    HttpApiEndpoint.post("send", "/v1/messages", {
+      payload: SendBody,
+      success: [Message.pipe(HttpApiSchema.status(201)), Message],
+      error: [
+        AgentNotFound,
+        GroupNotFound,
+        GroupDeleted,
+        Blocked,
+        AgentRestricted,
+        InboxRestricted,
+        AwaitingReply,
+        ColdCapExceeded,
+        AttachmentNotFound,
+        AttachmentNotReady,
+        AttachmentWrongScope,
+        RecipientBacklogged,
+        ContentTooLarge,
+        StorageUnavailable
+      ]
+    }).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Send a message",
+      description: "Sends a message to an agent (to) or to a group of the caller's (conversation_id), and answers 201 once it is on " +
+        "disk. Sent again with the same client_msg_id it is not stored twice: 200 with Idempotent-Replay and the original message.",
+      body: newMessage,
+      answer: message
+    })),
+    HttpApiEndpoint.get("history", "/v1/messages/:conversation_id", {
+      params: { conversation_id: Schema.String },
+      query: {
+        limit: Schema.optionalKey(Limit),
+        before_seq: Schema.optionalKey(SeqCursor),
+        after_seq: Schema.optionalKey(SeqCursor),
+        around_message_id: Schema.optionalKey(Schema.String)
+      },
+      success: Schema.Array(Message),
+      error: [ConversationNotFound, GroupDeleted, MessageNotFound]
+    }).annotate(LargeAnswer, HISTORY).annotateMerge(documented({
+      summary: "Read a conversation's messages",
+      description: "Lists the messages of a conversation for those who take part in it: newest first, or with after_seq oldest " +
+        "first. Of before_seq, after_seq and around_message_id at most one may be given.",
+      parameters: { conversation_id: CONVERSATION_ID },
+      answer: [reply, messageWhenRead]
+    })),
+    HttpApiEndpoint.get("sync", "/v1/messages/sync", {
+      query: { after: Schema.optionalKey(Schema.String), limit: Schema.optionalKey(Limit) },
+      success: Schema.Array(SyncRow)
+    }).annotate(LargeAnswer, SYNC).annotateMerge(documented({
+      summary: "List undelivered messages",
+      description: "Lists what the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
+        "the delivery_id of the last message, and continue after it.",
+      answer: [reply]
+    })),
+    HttpApiEndpoint.post("syncAck", "/v1/messages/sync/ack", {
+      payload: Schema.Struct({ last_delivery_id: Schema.String }),
+      success: Schema.Struct({ acked: Schema.Int })
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Acknowledge deliveries",
+      description: "Marks the caller's messages up to and including this delivery as delivered, and says how many that changed. A " +
+        "delivery_id that is not the caller's changes none.",
+      body: { last_delivery_id: DELIVERY_ID },
+      answer: { acked: 1 }
+    })),
+    HttpApiEndpoint.post("read", "/v1/messages/:id/read", {
+      params: { id: Schema.String },
+      success: Schema.Struct({ ...Message.fields, ok: Schema.Literal(true) }).annotate({ identifier: "ReadMessage" }),
+      error: [MessageNotFound, Forbidden]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Mark a message read",
+      description: "Marks one message that the caller received as read; its sender is told, the first time. Recipients may " +
+        "call: for the sender it is 403.",
+      parameters: { id: REPLY_ID },
+      answer: { ...replyWhenRead, ok: true }
+    })),
+    HttpApiEndpoint.delete("hide", "/v1/messages/:id", {
+      params: { id: Schema.String },
+      success: Confirmation,
+      error: MessageNotFound
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Hide a message",
+      description: "Hides a message that the caller sent or received from the caller alone. The others still have it, and are not told.",
+      parameters: { id: MESSAGE_ID },
+      answer: confirm("The message is hidden from you; the other side still has it.")
+    }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Messages", description: "Send messages, read back what was said, and fetch what is undelivered." }))
+{}

@@ -1,0 +1,95 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { apiOf } from "#ground/http/ApiOf"
+import * as Endpoints from "#ground/http/Endpoints"
+import { CurrentAgent } from "#domain/auth/Authorization"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { REPLAYED } from "#domain/idempotency/Idempotency"
+import { Config } from "#ground/platform/Config"
+import { confirm } from "#ground/wire/Confirmation"
+import { ValidationFailed } from "#ground/wire/WireError"
+import { Conversations, type Target } from "./Conversations.ts"
+import { draftOf } from "./DraftOf.ts"
+import { messagePage } from "#domain/messages/MessagePage"
+import type { Sent } from "#domain/messages/Sent"
+import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
+
+/** Responds with a text that is JSON already. */
+const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
+  HttpServerResponse.text(text, { status, contentType: "application/json", ...(headers === undefined ? {} : { headers }) })
+
+const targetOf = (body: typeof SendBody.Type): Target | ValidationFailed => {
+  if (body.to !== undefined && body.conversation_id !== undefined) {
+    return ValidationFailed.field("to", "cannot be combined with conversation_id: name one of them")
+  }
+  if (body.to !== undefined) return { _tag: "Direct", handle: body.to }
+  if (body.conversation_id !== undefined) return { _tag: "Conversation", id: body.conversation_id }
+  return ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id")
+}
+
+const sentJson = (payload: typeof SendBody.Type, { backlog, body, created }: Sent) => {
+  const warning = backlog === null || payload.to === undefined ? undefined : { "x-backlog-warning": `${payload.to}=${backlog}` }
+  return created ? jsonText(body, 201, warning) : jsonText(body, 200, { ...REPLAYED, ...warning })
+}
+
+/** An absent cursor may also be written as empty or `null`. */
+const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
+
+export const MessagesHttp = Endpoints.group(
+  apiOf(MessagesApi),
+  "messages",
+  Effect.fnUntraced(function*(handlers) {
+    const config = yield* Config
+    const conversations = yield* Conversations
+    const deliveries = yield* Deliveries
+
+    return handlers.handleAll({
+      // Written without a generator, because most requests are sends.
+      send: ({ payload }) =>
+        Effect.flatMap(CurrentAgent, (agent) => {
+          const target = targetOf(payload)
+          if (target instanceof ValidationFailed) return Effect.fail(target)
+          return Effect.flatMapEager(draftOf(payload, config.LIMITS_MESSAGE_BYTES), (draft) =>
+            Effect.map(conversations.send(agent, target, draft), (sent) => sentJson(payload, sent)))
+        }),
+      history: Effect.fnUntraced(function*({ params, query }) {
+        const agent = yield* CurrentAgent
+        const before = seqOrNull(query.before_seq)
+        const after = seqOrNull(query.after_seq)
+        const around = query.around_message_id === undefined || query.around_message_id === ""
+          ? null
+          : query.around_message_id
+        if ([before, after, around].filter((cursor) => cursor !== null).length > 1) {
+          return yield* ValidationFailed.field("before_seq", "give at most one of before_seq, after_seq, around_message_id")
+        }
+        const rows = yield* conversations.history(agent.id, params.conversation_id, {
+          limit: Math.min(query.limit ?? HISTORY.usual, HISTORY.max),
+          before,
+          after,
+          around
+        })
+        return yield* messagePage(rows)
+      }),
+      sync: Effect.fnUntraced(function*({ query }) {
+        const agent = yield* CurrentAgent
+        const after = query.after === "" ? undefined : query.after
+        const rows = yield* deliveries.sync(agent.id, after, Math.min(query.limit ?? SYNC.usual, SYNC.max))
+        return yield* messagePage(rows)
+      }),
+      syncAck: Effect.fnUntraced(function*({ payload }) {
+        const agent = yield* CurrentAgent
+        return { acked: yield* deliveries.acknowledgeThrough(agent.id, payload.last_delivery_id) }
+      }),
+      read: Effect.fnUntraced(function*({ params }) {
+        const agent = yield* CurrentAgent
+        const message = yield* deliveries.read(agent.id, agent.handle, params.id)
+        return jsonText(`${message.slice(0, -1)},"ok":true}`)
+      }),
+      hide: Effect.fnUntraced(function*({ params }) {
+        const agent = yield* CurrentAgent
+        yield* conversations.hideMessage(agent.id, params.id)
+        return confirm("The message is hidden from you; the other side still has it.")
+      })
+    })
+  })
+)

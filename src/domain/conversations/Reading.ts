@@ -1,0 +1,210 @@
+import { Clock, Effect } from "effect"
+import type { Agent } from "#domain/agents/Agent"
+import { Agents } from "#domain/agents/Agents"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import type { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { Groups } from "#domain/groups/Groups"
+import { type GroupCard, GroupReads, isGroupId } from "#domain/messages/GroupReads"
+import { type Page, pageOf, type PageQuery } from "#ground/wire/Page"
+import { iso, isoOrNull } from "#ground/wire/Text"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
+import { ConversationNotFound } from "./Conversation.ts"
+import { type HistoryRange, type ListedConversation, type Participation, ReadingRepo } from "./ReadingRepo.ts"
+import { Listing } from "./Listing.ts"
+import { messageJson, MessageNotFound, renderMessage, type ShownContext } from "#domain/messages/Message"
+
+export interface HistoryQuery {
+  readonly limit: number
+  readonly before: number | null
+  readonly after: number | null
+  readonly around: string | null
+}
+
+/** Reads an agent's conversations and hides parts of them from it. Works directly on storage, without the actors. */
+export interface Reading {
+  /** Messages as JSON texts, in the order of the query (wire.md C.6). */
+  readonly history: (
+    agentId: string,
+    conversationId: string,
+    query: HistoryQuery
+  ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<typeof ConversationListItem.Type>, ValidationFailed | Unavailable>
+  readonly context: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<typeof ConversationContext.Type, ConversationNotFound | Unavailable>
+  readonly participants: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<ReadonlyArray<typeof Party.Type>, ConversationNotFound | Unavailable>
+  readonly hide: (agentId: string, conversationId: string) => Effect.Effect<void, ConversationNotFound | Unavailable>
+  readonly hideMessage: (agentId: string, messageId: string) => Effect.Effect<void, MessageNotFound | Unavailable>
+  readonly participation: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<Participation, ConversationNotFound | Unavailable>
+}
+
+/** The part of `Conversations` that does not change the order of messages. */
+export const makeReading = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const repo = yield* ReadingRepo
+  const agents = yield* Agents
+  const deliveries = yield* Deliveries
+  const groups = yield* Groups
+  const groupReads = yield* GroupReads
+  const now = () => clock.currentTimeMillisUnsafe()
+
+  const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
+    const found = yield* unavailableOnSqlError(repo.participation(agentId, conversationId))
+    return found ?? (yield* new ConversationNotFound())
+  })
+
+  const settingsOf = Effect.fnUntraced(function*(conversationId: string, senderIds: ReadonlyArray<string>) {
+    const senders = yield* agents.byIds([...new Set(senderIds)])
+    const contextOf = yield* groupReads.contexts([conversationId])
+    return (senderId: string): ShownContext => contextOf(conversationId, senders.get(senderId))
+  })
+
+  /** Turns ConversationNotFound into GroupDeleted for former members of a deleted group. */
+  const toldDeleted = <A, E>(
+    effect: Effect.Effect<A, E | ConversationNotFound>,
+    agentId: string,
+    conversationId: string
+  ): Effect.Effect<A, E | ConversationNotFound | GroupDeleted | Unavailable> =>
+    Effect.catch(effect, (error): Effect.Effect<never, E | ConversationNotFound | GroupDeleted | Unavailable> =>
+      error instanceof ConversationNotFound && isGroupId(conversationId)
+        ? Effect.flatMap(groups.outside(agentId, conversationId), (failure) =>
+          Effect.fail(failure._tag === "GroupDeleted" ? failure : error))
+        : Effect.fail(error))
+
+  const history = Effect.fn("Conversations.history")(
+    function*(agentId: string, conversationId: string, query: HistoryQuery) {
+      const own = yield* toldDeleted(participation(agentId, conversationId), agentId, conversationId)
+      let range: HistoryRange = query
+      if (query.around !== null) {
+        const seq = yield* unavailableOnSqlError(repo.anchor(agentId, own, query.around))
+        if (seq === undefined) return yield* new MessageNotFound()
+        range = { before: seq + 1, after: null, limit: query.limit }
+      }
+      const rows = yield* unavailableOnSqlError(repo.history(agentId, own, range))
+      const contextOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
+      return rows.map((row) =>
+        messageJson(
+          renderMessage(row.message, contextOf(row.message.senderId), row.progress),
+          row.inboxNo === null ? null : deliveries.ids.encode(agentId, row.inboxNo)
+        )
+      )
+    }
+  )
+
+  const party = (agent: Agent | undefined): typeof Party.Type => ({
+    handle: agent?.handle ?? "",
+    display_name: agent === undefined || agent.deletedAt !== null ? null : agent.displayName ?? agent.handle,
+    avatar_url: agent === undefined || agent.deletedAt !== null ? null : agents.avatarUrl(agent)
+  })
+
+  const item = (
+    agentId: string,
+    row: ListedConversation,
+    others: ReadonlyMap<string, Agent>,
+    group: GroupCard | undefined
+  ): typeof ConversationListItem.Type => ({
+    id: row.id,
+    type: row.kind,
+    participants: row.counterpartyId === null ? [] : [party(others.get(row.counterpartyId))],
+    group_name: group?.name ?? null,
+    group_avatar_url: group?.avatarUrl ?? null,
+    group_member_count: group?.memberCount ?? null,
+    last_message_preview: row.last === null ? null : Listing.preview(row.last.type, row.last.content),
+    last_message_is_own: row.last?.senderId === agentId,
+    last_message_type: row.last?.type ?? null,
+    last_message_at: isoOrNull(row.lastMessageAt),
+    updated_at: iso(row.activityAt),
+    unread_count: row.unreadCount,
+    oldest_unread_seq: row.oldestUnread,
+    newest_unread_seq: row.newestUnread,
+    is_muted: row.muted
+  })
+
+  const list = Effect.fn("Conversations.list")((agentId: string, query: PageQuery) =>
+    pageOf(query, {
+      usual: Listing.LIMIT,
+      max: Listing.MAX,
+      position: Listing.Position,
+      rows: (before, offset, limit) => unavailableOnSqlError(repo.list(agentId, before, offset, limit, now())),
+      total: unavailableOnSqlError(repo.count(agentId)),
+      positionOf: ({ activityAt, id }) => ({ activityAt, id }),
+      show: Effect.fnUntraced(function*(rows) {
+        const others = yield* agents.byIds(rows.flatMap((row) => row.counterpartyId ?? []))
+        const cards = yield* groupReads.cards(rows.map((row) => row.id))
+        return rows.map((row) => item(agentId, row, others, cards.get(row.id)))
+      })
+    }))
+
+  const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
+    const facts = yield* unavailableOnSqlError(repo.context(agentId, conversationId))
+    if (facts === undefined) return yield* new ConversationNotFound()
+    const unread = { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
+    if (facts.counterpartyId === null) {
+      const card = (yield* groupReads.cards([conversationId])).get(conversationId)
+      const role = yield* groupReads.role(conversationId, agentId)
+      // The agent has left meanwhile.
+      if (card === undefined || role === undefined) return yield* new ConversationNotFound()
+      return {
+        conversation_id: conversationId,
+        type: "group" as const,
+        group: { name: card.name, description: card.description, member_count: card.memberCount, your_role: role },
+        counterparty: null,
+        relationship: null,
+        direct_state: null,
+        unread
+      }
+    }
+    const other = (yield* agents.byIds([facts.counterpartyId])).get(facts.counterpartyId)
+    return {
+      conversation_id: conversationId,
+      type: "direct" as const,
+      group: null,
+      counterparty: party(other),
+      relationship: {
+        is_contact: facts.isContact,
+        added_at: isoOrNull(facts.contactSince),
+        note: facts.note
+      },
+      direct_state: {
+        state: facts.establishedAt === null ? "cold" as const : "established" as const,
+        initiated_by_self: facts.initiatorId === agentId,
+        last_message_at: isoOrNull(facts.lastMessageAt)
+      },
+      unread
+    }
+  })
+
+  const participants = Effect.fn("Conversations.participants")(function*(agentId: string, conversationId: string) {
+    const { counterpartyId } = yield* participation(agentId, conversationId)
+    const ids = counterpartyId === null ? yield* groupReads.members(conversationId) : [counterpartyId]
+    const found = yield* agents.byIds(ids)
+    return ids.map((id) => party(found.get(id)))
+  })
+
+  const reading: Reading = {
+    history,
+    list,
+    context,
+    participants,
+    participation,
+    hide: Effect.fn("Conversations.hide")(function*(agentId, conversationId) {
+      yield* participation(agentId, conversationId)
+      yield* unavailableOnSqlError(repo.hideConversation(agentId, conversationId, now()))
+    }),
+    hideMessage: Effect.fn("Conversations.hideMessage")(function*(agentId, messageId) {
+      const found = yield* deliveries.find(agentId, messageId)
+      if (found === undefined) return yield* new MessageNotFound()
+      yield* unavailableOnSqlError(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
+    })
+  }
+  return reading
+})

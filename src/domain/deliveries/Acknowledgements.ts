@@ -1,0 +1,122 @@
+import { Clock, Effect, Exit, type Scope } from "effect"
+import { laneOf, type Locks, makeGroupCommit } from "#ground/database/GroupCommit"
+import { AnswerTimeout } from "#ground/database/SqlPostgres"
+import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
+
+const LANES = 1
+/** How long an acknowledgement waits for others to share its commit, in milliseconds. No client waits for this commit. */
+const LINGER_MS = 10
+/** How many acknowledgements may wait for their first commit, and how many for a retry. */
+const CAPACITY = 200_000
+/** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
+const BEFORE_PAGE_MS = 250
+/** How long after a failure an acknowledgement is retried. */
+export const AGAIN_AFTER = "1 second"
+/**
+ * How long a try waits for PostgreSQL's answer, in milliseconds. The time is shorter than for other statements, because
+ * all other acknowledgements wait behind the try, and a dead connection never answers. Storing an acknowledgement twice
+ * changes nothing.
+ */
+export const ANSWER_MS = 5_000
+/**
+ * How often an acknowledgement is tried in total. After a network failure, the connections of a node need some seconds
+ * to recover.
+ */
+const TRIES = 10
+
+export interface Acknowledgements {
+  /** Marks one envelope as delivered, soon and without an answer. */
+  readonly acknowledge: (agentId: string, inboxNo: number) => void
+  /** Completes once the acknowledgements of an agent that are under way are committed, or after 250 ms. */
+  readonly underWay: (agentId: string) => Effect.Effect<void>
+  /** Completes once no acknowledgement is waiting or being committed. Pending retries start at once. */
+  readonly idle: Effect.Effect<void>
+}
+
+/**
+ * Commits the acknowledgements of single envelopes in batches. While the database is unavailable, an acknowledgement is
+ * tried ten times, a second apart, because its client gets no answer and would not repeat it. If the acknowledgement is
+ * lost nevertheless, the envelope is shown again when the agent connects (wire.md E.2).
+ */
+export const makeAcknowledgements = (
+  commit: DeliveriesRepo["Service"]["acknowledge"],
+  locks: Locks<Ack>
+): Effect.Effect<Acknowledgements, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    const scope = yield* Effect.scope
+    const fork = Effect.runForkWith(yield* Effect.context<never>())
+    const group = yield* makeGroupCommit<Ack, void>({
+      name: "ack",
+      lanes: LANES,
+      laneOf: (ack) => laneOf(ack.agentId),
+      rowsOf: () => 1,
+      bytesOf: () => 0,
+      maxRows: 2_000,
+      maxBytes: Number.MAX_SAFE_INTEGER,
+      capacity: CAPACITY,
+      gather: true,
+      lingerMs: LINGER_MS,
+      commit: (batch, lockMs) =>
+        Effect.provideService(Effect.as(commit(batch, lockMs), new Array<void>(batch.length)), AnswerTimeout, ANSWER_MS),
+      locks
+    })
+
+    /** For each agent with acknowledgements under way, the callers that wait for the latest one. */
+    const latest = new Map<string, Array<() => void>>()
+
+    interface Late {
+      readonly ack: Ack
+      readonly tries: number
+    }
+    /** Acknowledgements that could not be stored and wait for a retry. */
+    let late: Array<Late> = []
+
+    const tryAgain = (): void => {
+      const all = late
+      late = []
+      for (const { ack, tries } of all) submit(ack, tries + 1)
+    }
+
+    const submit = (ack: Ack, tries: number, settled?: () => void): void =>
+      group.submit(ack, (outcome) => {
+        if (outcome._tag === "Failed") {
+          if (Exit.isFailure(outcome.exit) && Exit.hasDies(outcome.exit)) {
+            fork(Effect.logError("An acknowledgement could not be stored", outcome.exit.cause))
+          } else if (tries < TRIES && late.length < CAPACITY) {
+            late.push({ ack, tries })
+            if (late.length === 1) fork(Effect.forkIn(Effect.delay(Effect.sync(tryAgain), AGAIN_AFTER), scope))
+          }
+        }
+        settled?.()
+      })
+
+    return {
+      acknowledge: (agentId, inboxNo) => {
+        const waiters: Array<() => void> = []
+        latest.set(agentId, waiters)
+        submit({ agentId, inboxNo, at: clock.currentTimeMillisUnsafe() }, 1, () => {
+          if (latest.get(agentId) === waiters) latest.delete(agentId)
+          for (const resume of waiters) resume()
+        })
+      },
+      underWay: (agentId) =>
+        Effect.suspend(() => {
+          const waiters = latest.get(agentId)
+          if (waiters === undefined) return Effect.void
+          return Effect.callback<void>((resume) => {
+            const timer = setTimeout(() => resume(Effect.void), BEFORE_PAGE_MS)
+            waiters.push(() => {
+              clearTimeout(timer)
+              resume(Effect.void)
+            })
+            group.hurry()
+            return Effect.sync(() => clearTimeout(timer))
+          })
+        }),
+      idle: Effect.suspend(() => {
+        tryAgain()
+        return group.idle
+      })
+    }
+  })

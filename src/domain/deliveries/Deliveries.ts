@@ -1,0 +1,240 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import type { LiveAgent } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { Agents } from "#domain/agents/Agents"
+import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#domain/messages/Message"
+import { GroupReads } from "#domain/messages/GroupReads"
+import { makeGroupCommit, turn } from "#ground/database/GroupCommit"
+import { requestIdOf } from "#ground/platform/RequestId"
+import { Secrets } from "#ground/platform/Secrets"
+import { Database } from "#ground/database/Sql"
+import { Forbidden, Unavailable } from "#ground/wire/WireError"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
+import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark, type ReadSlice, SLICE_ROWS } from "./DeliveriesRepo.ts"
+import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
+import { toReadReceipt } from "./ReadReceipt.ts"
+
+const READ_LANES = 1
+/** Marks in one statement. They share SLICE_ROWS, so each has 100 rows at least. */
+const READ_MARKS = 20
+/** How often the look-up of an acknowledged message is tried while the database is unavailable. The socket waits meanwhile. */
+const LOOK_UP_TRIES = 3
+/** How long a shutdown waits until accepted acknowledgements and reads are committed. */
+export const LAST_COMMITS = "5 seconds"
+
+/** Bytes of contents after which a page of an inbox ends. While the process renders a page, it does nothing else. */
+const PAGE_BYTES = 262_144
+
+type Within = (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
+
+/** Reads inboxes, and stores acknowledgements and reads. Each envelope has a number in its recipient's inbox. */
+export class Deliveries extends Context.Service<Deliveries, {
+  readonly ids: DeliveryIds
+  /**
+   * Reads undelivered envelopes above a number, up to `limit` of them or 256 kB. Undefined for an unknown agent.
+   * `within` wraps the query, but not the wait for acknowledgements before it.
+   */
+  readonly page: (
+    agentId: string,
+    after: number,
+    limit: number,
+    within?: Within
+  ) => Effect.Effect<InboxPage | undefined, Unavailable>
+  /** The pull inbox: SyncRows as JSON texts, oldest first (wire.md C.6). */
+  readonly sync: (
+    agentId: string,
+    after: string | undefined,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  /** Renders each undelivered envelope of a page as the JSON text of its SyncRow, split at the delivery id. */
+  readonly render: (page: Pick<InboxPage, "rows">) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
+  /**
+   * Marks all envelopes up to and including this one as delivered, and returns how many changed. This may take several
+   * statements. After a failure, a repeated call continues where they ended.
+   */
+  readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
+  /**
+   * Marks one envelope as delivered, soon and without an answer. While the database is unavailable, this is retried for
+   * ten seconds. If the acknowledgement is lost nevertheless, the envelope is shown again.
+   */
+  readonly acknowledge: (agentId: string, inboxNo: number) => void
+  /** Does the same for a message whose inbox number the caller does not know. */
+  readonly acknowledgeMessage: (agent: LiveAgent, messageId: string) => Effect.Effect<void, Unavailable>
+  /** Marks one received message as read, and returns the message as the reader sees it, as JSON text. */
+  readonly read: (
+    agentId: string,
+    handle: string,
+    messageId: string
+  ) => Effect.Effect<string, MessageNotFound | Forbidden | Unavailable>
+  /** Marks everything received up to a seq as read (wire.md E.6). */
+  readonly readThrough: (
+    agentId: string,
+    handle: string,
+    conversationId: string,
+    through: number
+  ) => Effect.Effect<void, Unavailable>
+  readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
+  /** The newest inbox number of each of these agents. */
+  readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
+  /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12). Idempotent. */
+  readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
+  /** Completes once every accepted acknowledgement and read is committed. */
+  readonly settled: Effect.Effect<void>
+}>()("parley/deliveries/Deliveries") {
+  static readonly layer = Layer.effect(
+    Deliveries,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const repo = yield* DeliveriesRepo
+      const agents = yield* Agents
+      const liveAgents = yield* LiveAgents
+      const groupReads = yield* GroupReads
+      const { driver } = yield* Database
+      const signals = yield* WebhookSignals
+      const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
+      const gather = driver === "pglite"
+
+      const acks = yield* makeAcknowledgements(repo.acknowledge, repo.locks)
+      const reads = yield* makeGroupCommit<ReadMark, ReadSlice>({
+        name: "read",
+        lanes: READ_LANES,
+        laneOf: () => 0,
+        rowsOf: () => 1,
+        bytesOf: () => 0,
+        maxRows: READ_MARKS,
+        maxBytes: Number.MAX_SAFE_INTEGER,
+        capacity: 20_000,
+        gather,
+        commit: repo.read,
+        locks: repo.locks
+      })
+
+      const settled = Effect.andThen(acks.idle, reads.idle)
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
+
+      const pageOf = (agentId: string, after: number, limit: number, maxBytes: number, within: Within = (query) => query) => {
+        const read = within(unavailableOnSqlError(repo.page(agentId, after, limit, maxBytes)))
+        return after === 0 ? Effect.andThen(acks.underWay(agentId), read) : read
+      }
+
+      const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
+        Effect.withFiber((fiber) =>
+          Effect.callback((resume) => {
+            const whole = { ...read, requestId: requestIdOf(fiber) ?? null }
+            const goOn = (from: number): void =>
+              reads.submit({ ...whole, from }, (settled) => {
+                if (settled._tag === "Failed") return resume(settled.exit)
+                const { changes, next } = settled.value
+                for (const change of changes) {
+                  if (!change.blocked) tellSender(read, handle, change)
+                  if (change.hooked) signals.raise(change.senderId)
+                }
+                if (next === undefined) resume(Effect.void)
+                else goOn(next)
+              })
+            goOn(read.from)
+          })
+        )
+
+      const acknowledgeThrough = Effect.fnUntraced(function*(agentId: string, inboxNo: number, at: number) {
+        let acked = 0
+        while (true) {
+          const slice = yield* repo.acknowledgeThrough(agentId, inboxNo, at, SLICE_ROWS)
+          acked += slice.acked
+          if (slice.isLast) return acked
+          yield* turn
+        }
+      }, unavailableOnSqlError)
+
+      const tellSender = (read: Mark, handle: string, change: ReadChange): void => {
+        const payload = toReadReceipt({ ...change, conversationId: read.conversationId, at: read.at }, handle)
+        liveAgents.tell(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
+      }
+
+      const find = (agentId: string, messageId: string) => unavailableOnSqlError(repo.find(agentId, messageId))
+
+      const render = Effect.fnUntraced(function*(page: Pick<InboxPage, "rows">) {
+        const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
+        const contextOf = yield* groupReads.contexts(page.rows.map((row) => row.message.conversationId))
+        return page.rows.map((row): RenderedPending => ({
+          inboxNo: row.inboxNo,
+          messageId: row.message.id,
+          senderId: row.message.senderId,
+          rendered: renderMessage(
+            row.message,
+            contextOf(row.message.conversationId, senders.get(row.message.senderId))
+          )
+        }))
+      })
+
+      return Deliveries.of({
+        ids,
+        page: (agentId, after, limit, within) => pageOf(agentId, after, limit, PAGE_BYTES, within),
+        render,
+        sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
+          const from = after === undefined ? 0 : ids.decode(agentId, after)
+          if (from === undefined) return []
+          // Clients treat a page that is shorter than requested as the last one, so this page has no bound in bytes.
+          let page = yield* pageOf(agentId, from, limit, Number.MAX_SAFE_INTEGER)
+          // A number above the newest was assigned before a backup was restored. Then every undelivered envelope is
+          // listed again.
+          if (page !== undefined && from > page.lastInboxNo) page = yield* pageOf(agentId, 0, limit, Number.MAX_SAFE_INTEGER)
+          if (page === undefined) return []
+          const rows = yield* render(page)
+          return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.inboxNo)))
+        }),
+        acknowledge: acks.acknowledge,
+        acknowledgeMessage: Effect.fnUntraced(function*(agent, messageId) {
+          if (agent.isOwn(messageId)) return
+          const found = yield* Effect.retry(find(agent.id, messageId), { times: LOOK_UP_TRIES - 1, schedule: Schedule.spaced(AGAIN_AFTER) })
+          if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null) acks.acknowledge(agent.id, found.inboxNo)
+        }),
+        acknowledgeThrough: Effect.fn("Deliveries.acknowledgeThrough")(function*(agentId, deliveryId) {
+          const inboxNo = ids.decode(agentId, deliveryId)
+          if (inboxNo === undefined) return 0
+          return yield* acknowledgeThrough(agentId, inboxNo, clock.currentTimeMillisUnsafe())
+        }),
+        find,
+        heads: (agentIds) => unavailableOnSqlError(repo.heads(agentIds)),
+        read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
+          const found = yield* find(agentId, messageId)
+          if (found === undefined) return yield* new MessageNotFound()
+          if (found.inboxNo === null) {
+            return yield* new Forbidden({ message: "Only a recipient can mark a message as read, not its sender." })
+          }
+          const { message } = found
+          if (found.readAt === null) {
+            const at = clock.currentTimeMillisUnsafe()
+            yield* mark(
+              { agentId, conversationId: message.conversationId, from: message.seq, through: message.seq, isClear: false, at },
+              handle
+            )
+          }
+          const now = (yield* find(agentId, messageId)) ?? found
+          const senders = yield* agents.byIds([message.senderId])
+          const contextOf = yield* groupReads.contexts([message.conversationId])
+          const rendered = renderMessage(message, contextOf(message.conversationId, senders.get(message.senderId)), {
+            deliveredAt: now.deliveredAt,
+            readAt: now.readAt
+          })
+          return messageJson(rendered, ids.encode(agentId, found.inboxNo))
+        }),
+        readThrough: (agentId, handle, conversationId, through) =>
+          mark({ agentId, conversationId, from: 1, through, isClear: true, at: clock.currentTimeMillisUnsafe() }, handle),
+        closeAll: (agentId, at) => Effect.asVoid(acknowledgeThrough(agentId, Number.MAX_SAFE_INTEGER, at)),
+        settled
+      })
+    })
+  )
+}
+
+export interface RenderedPending {
+  readonly inboxNo: number
+  readonly messageId: string
+  readonly senderId: string
+  readonly rendered: Rendered
+}
+
+type Mark = Omit<ReadMark, "requestId">

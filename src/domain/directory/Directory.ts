@@ -1,0 +1,73 @@
+import { Context, Effect, Layer, Schema } from "effect"
+import { displayNameOf } from "#domain/agents/Agent"
+import { Agents } from "#domain/agents/Agents"
+import { type Page, pageOf, type PageQuery } from "#ground/wire/Page"
+import { iso } from "#ground/wire/Text"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import type { DirectoryEntry } from "./DirectoryApi.ts"
+import { DirectoryRepo } from "./DirectoryRepo.ts"
+
+const LIMIT = 20
+const MAX = 50
+
+const Position = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
+
+/** The smallest text greater than all texts with a prefix; undefined if no handle can begin with it. */
+export const successor = (prefix: string): string | undefined =>
+  /^[a-z0-9-]+$/.test(prefix)
+    ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
+    : undefined
+
+/** Finds agents by the beginning of their handle. Suspended and deleted agents are not found (wire.md C.4). */
+export class Directory extends Context.Service<Directory, {
+  /** `prefix` is normalised like a handle. It is compared literally, without wildcards. `total` counts up to 10,000. */
+  readonly search: (
+    callerId: string | null,
+    prefix: string,
+    query: PageQuery
+  ) => Effect.Effect<Page<typeof DirectoryEntry.Type>, ValidationFailed | Unavailable>
+}>()("parley/directory/Directory") {
+  static readonly layer = Layer.effect(
+    Directory,
+    Effect.gen(function*() {
+      const repo = yield* DirectoryRepo
+      const agents = yield* Agents
+
+      return Directory.of({
+        search: Effect.fn("Directory.search")((callerId, prefix, query) => {
+          const to = successor(prefix)
+          return pageOf(query, {
+            usual: LIMIT,
+            max: MAX,
+            position: Position,
+            rows: (after, offset, limit) => {
+              if (to === undefined) return Effect.succeed([])
+              // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
+              // characters of handles, so it has the same effect.
+              const from = after === null || after.handle < prefix ? prefix : `${after.handle} `
+              return unavailableOnSqlError(repo.search(from, to, callerId, offset, limit))
+            },
+            total: to === undefined ? Effect.succeed(0) : unavailableOnSqlError(repo.count(prefix, to)),
+            positionOf: ({ handle }) => ({ handle }),
+            show: Effect.fnUntraced(function*(rows) {
+              const found = yield* agents.byIds(rows.map((row) => row.id))
+              return rows.flatMap((row) => {
+                const agent = found.get(row.id)
+                if (agent === undefined || agent.deletedAt !== null || agent.status === "suspended") return []
+                return [{
+                  handle: agent.handle,
+                  display_name: displayNameOf(agent),
+                  description: agent.description,
+                  avatar_url: agents.avatarUrl(agent),
+                  created_at: iso(agent.createdAt),
+                  ...(callerId === null ? {} : { in_contacts: row.inContacts })
+                }]
+              })
+            })
+          })
+        })
+      })
+    })
+  )
+}

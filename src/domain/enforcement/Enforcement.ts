@@ -1,0 +1,151 @@
+import { Cause, Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import type { AgentId } from "#domain/agents/Agent"
+import { Agents } from "#domain/agents/Agents"
+import { Config } from "#ground/platform/Config"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { type CloseReason, Sessions } from "#domain/agents/Sessions"
+import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
+import { type Grounds, judge, type Thresholds, thresholdsOf } from "./EnforcementPolicy.ts"
+
+/** The close code and text for the sockets of a suspended agent. */
+export const SUSPENDED: CloseReason = { code: 1008, text: "account suspended" }
+
+/** An operator's decision about an agent. */
+export interface Decision {
+  readonly agentId: AgentId
+  /** The operator's name, for the audit log. */
+  readonly operator: string
+  readonly reason: string | null
+}
+
+const groundsText = (grounds: Grounds, thresholds: Thresholds): string => {
+  const within = `within ${thresholds.suspendWindowMs / 1_000} seconds`
+  return grounds === "blocks"
+    ? `${thresholds.suspendBlocks} counted blocks ${within}`
+    : `${thresholds.suspendReports} counted reports ${within}`
+}
+
+/** How often an evaluation is tried if others are committed meanwhile. After that, its recount stays due. */
+const TRIES = 20
+/** How many recounts a sweep reads at once. Several may be for the same agent. */
+const SWEPT = 200
+
+/**
+ * Restricts and suspends agents (wire.md G.8). Each evaluation of an agent is made on one snapshot, and committed only
+ * if no other one was committed since. So the last evaluation takes all blocks, reports, their reversals and operators'
+ * decisions into account, in whatever order and on whichever nodes they come. Each block and report leaves a recount in
+ * the database, which stays due until an evaluation has covered it. So a node that dies in between only delays the
+ * evaluation. Independent of rate limits.
+ */
+export class Enforcement extends Context.Service<Enforcement, {
+  /** Evaluates an agent after a block or report of it was committed or undone. If this fails, the recount stays due. */
+  readonly recount: (agentId: AgentId) => Effect.Effect<void>
+  /** Evaluates one batch of the agents whose recounts are due. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  /** Returns false if the agent is suspended already, or deleted. */
+  readonly suspend: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Ends a suspension or restriction. Earlier blocks and reports no longer count. Returns false if the agent is deleted. */
+  readonly restore: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
+  /**
+   * The numbers of blocks and reports that count against an agent now. Those from `from` or before are left out, unless
+   * it is `null`.
+   */
+  readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, SqlError.SqlError>
+  readonly thresholds: Thresholds
+}>()("parley/enforcement/Enforcement") {
+  static readonly layer = Layer.effect(
+    Enforcement,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const repo = yield* EnforcementRepo
+      const sessions = yield* Sessions
+      const thresholds = thresholdsOf(yield* Config)
+      const longest = Math.max(thresholds.restrictWindowMs, thresholds.suspendWindowMs)
+      const limits = {
+        blocks: Math.max(thresholds.restrictBlocks, thresholds.suspendBlocks),
+        reports: thresholds.suspendReports
+      }
+
+      /**
+       * Drops the account from caches and closes its sockets, on all nodes that this process reaches. EnforcementWatch
+       * does it on the others.
+       */
+      const expel = (agentId: AgentId) =>
+        Effect.suspend(() => {
+          agents.forget(agentId)
+          return sessions.disconnect(agentId, SUSPENDED)
+        })
+
+      const changed = (agentId: AgentId) =>
+        Effect.suspend(() => {
+          agents.forget(agentId)
+          return sessions.changed(agentId)
+        })
+
+      const judgeAgain = Effect.fn("Enforcement.recount")(function*(agentId: AgentId) {
+        for (let tries = 0; tries < TRIES; tries++) {
+          const now = yield* Clock.currentTimeMillis
+          const found = yield* repo.load(agentId, now - longest, limits)
+          if (found === undefined) return yield* repo.dismiss(agentId)
+          // No recount is due, because another evaluation has covered all committed blocks and reports.
+          if (found.due.length === 0) return
+          const verdict = judge(found, thresholds, now)
+          const grounds = found.status === "suspended" ? null : verdict.suspend
+          const stands = yield* repo.judge({
+            agentId,
+            judged: found.judged,
+            due: found.due,
+            restrictedUntil: verdict.restrictedUntil,
+            suspension: grounds === null ? null : groundsText(grounds, thresholds),
+            at: now
+          })
+          if (!stands) continue
+          if (grounds === null) return yield* changed(agentId)
+          yield* Effect.logInfo("An agent is suspended").pipe(Effect.annotateLogs({ agent: agentId, grounds }))
+          return yield* expel(agentId)
+        }
+        yield* Effect.logWarning("An agent could not be evaluated, because others evaluated it at the same time; the sweep retries")
+      })
+
+      return Enforcement.of({
+        recount: (agentId) =>
+          Effect.catchCause(judgeAgain(agentId), (cause) =>
+            Effect.logWarning("The blocks and reports against an agent could not be evaluated; the sweep retries", cause)),
+        sweep: Effect.gen(function*() {
+          let judged = 0
+          for (const agentId of yield* repo.due(SWEPT)) {
+            yield* judgeAgain(agentId).pipe(
+              Effect.andThen(Effect.sync(() => judged++)),
+              // One agent that cannot be evaluated now must not delay the others.
+              Effect.catchCause((cause) =>
+                Cause.hasInterruptsOnly(cause)
+                  ? Effect.interrupt
+                  : Effect.logError("The blocks and reports against an agent could not be evaluated; the next sweep retries", cause)
+              )
+            )
+          }
+          return batchUpTo(1)(judged)
+        }),
+        suspend: Effect.fn("Enforcement.suspend")(function*(decision) {
+          const done = yield* repo.suspend({ ...decision, at: yield* Clock.currentTimeMillis })
+          if (done) yield* expel(decision.agentId)
+          return done
+        }),
+        restore: Effect.fn("Enforcement.restore")(function*(decision) {
+          const done = yield* repo.restore({ ...decision, at: yield* Clock.currentTimeMillis })
+          if (done) yield* changed(decision.agentId)
+          return done
+        }),
+        tally: Effect.fnUntraced(function*(agentId, from) {
+          const now = yield* Clock.currentTimeMillis
+          return yield* repo.tally(agentId, from, {
+            restrict: now - thresholds.restrictWindowMs,
+            suspend: now - thresholds.suspendWindowMs
+          })
+        }),
+        thresholds
+      })
+    })
+  )
+}

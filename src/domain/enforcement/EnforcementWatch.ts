@@ -1,0 +1,101 @@
+import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
+import type { SqlError } from "effect/sql"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { Agents } from "#domain/agents/Agents"
+import { Groups } from "#domain/groups/Groups"
+import { type Batch, batchUpTo, job } from "#ground/cluster/Job"
+import { Unavailable } from "#ground/wire/WireError"
+import { SUSPENDED } from "./Enforcement.ts"
+import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
+
+/**
+ * How often a node polls: at least twice within the second after which a suspension must be in effect on every node
+ * (wire.md G.8b).
+ */
+const LOOK = "400 millis"
+/**
+ * Each poll also covers this time before the last one, in milliseconds, because the nodes' clocks differ and a commit
+ * takes time.
+ */
+const OVERLAP_MS = 30_000
+const AT_ONCE = 500
+
+/**
+ * Applies the suspensions that another node or an operator's command made: removes the account from the cache (Agents)
+ * and closes its sockets. The watch polls the rows, which hold an agent's status (AgentEntity). So no notification can
+ * be lost, and a restart misses nothing.
+ */
+export class EnforcementWatch extends Context.Service<EnforcementWatch, {
+  /** Applies the suspensions since the last poll, and those shortly before. */
+  readonly look: Effect.Effect<void, SqlError.SqlError>
+  /** Handles one batch of suspended agents: wherever one of them is the last admin of a group, another member becomes admin. */
+  readonly handOver: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+}>()("parley/enforcement/EnforcementWatch") {
+  static readonly layer = Layer.effect(
+    EnforcementWatch,
+    Effect.gen(function*() {
+      const liveAgents = yield* LiveAgents
+      const agents = yield* Agents
+      const groups = yield* Groups
+      const repo = yield* EnforcementRepo
+      let looked = yield* Clock.currentTimeMillis
+      let known = new Map<string, number>()
+
+      const look = Effect.gen(function*() {
+        const now = yield* Clock.currentTimeMillis
+        const seen = new Map<string, number>()
+        let after: Suspended = { id: "", suspendedAt: Math.min(looked, now) - OVERLAP_MS }
+        for (;;) {
+          const some = yield* repo.suspendedSince(after, AT_ONCE)
+          for (const one of some) {
+            const { id, suspendedAt } = one
+            seen.set(id, suspendedAt)
+            if (known.get(id) !== suspendedAt) agents.forget(id)
+            // A stale cache may have let a socket in since the last poll.
+            liveAgents.live(id)?.disconnect(SUSPENDED)
+            after = one
+          }
+          if (some.length < AT_ONCE) break
+        }
+        known = seen
+        looked = now
+      })
+
+      const handOver = Effect.gen(function*() {
+        const some = yield* repo.handovers(AT_ONCE)
+        let failed = 0
+        for (const { agentId, since } of some) {
+          yield* groups.replaceAdmin(agentId).pipe(
+            Effect.andThen(repo.handedOver(agentId, since)),
+            // One admin that cannot be replaced now must not delay the others.
+            Effect.catchTag("Unavailable", () => Effect.sync(() => failed++)),
+            Effect.catchDefect((defect) => {
+              failed++
+              return Effect.logError("The admin of a group could not be replaced", Cause.die(defect))
+            })
+          )
+        }
+        if (failed > 0) return yield* new Unavailable()
+        return batchUpTo(AT_ONCE)(some.length)
+      })
+
+      return EnforcementWatch.of({ look, handOver })
+    })
+  )
+
+  /**
+   * Polls for as long as the node runs. `handOver` changes stored groups, so it is a job, which one node does for all.
+   * The job is here and not in Jobs.ts because it runs as often as the polls, which is too often for tests that move
+   * their clock far.
+   */
+  static readonly layerRunning = Layer.mergeAll(
+    Layer.effectDiscard(Effect.gen(function*() {
+      const { look } = yield* EnforcementWatch
+      yield* Effect.catchCause(look, (cause) => Effect.logWarning("Suspensions could not be looked up", cause)).pipe(
+        Effect.repeat(Schedule.spaced(LOOK)),
+        Effect.forkScoped
+      )
+    })),
+    job({ name: "handovers", every: LOOK, batch: Effect.flatMap(EnforcementWatch, ({ handOver }) => handOver) })
+  )
+}

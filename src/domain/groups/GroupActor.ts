@@ -1,0 +1,549 @@
+import { Effect, Exit } from "effect"
+import type { Rpc } from "effect/rpc"
+import { AgentNotFound, type AgentStatus } from "#domain/agents/Agent"
+import type { AttachmentRefusal } from "#domain/attachments/Attachments"
+import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
+import { type GroupDeleted, toGroupDeletion } from "#domain/messages/GroupDeletion"
+import { renderMessage, type StoredMessage } from "#domain/messages/Message"
+import { logUnavailable, CHANGED_EACH_TIME, type Sending, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
+import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import {
+  type Change,
+  closeInvite,
+  decideDelete,
+  decideDemote,
+  decideJoin,
+  decideLeave,
+  decideProfile,
+  decidePromote,
+  decideRemove,
+  decideReplacement,
+  evolve,
+  GroupFull,
+  type GroupState,
+  InviteNotFound,
+  LastAdmin,
+  type Member,
+  memberOf,
+  NotAdmin,
+  NotMember,
+  type SystemMessage
+} from "./Group.ts"
+import type { GroupAppend, GroupAppended } from "./GroupAppend.ts"
+import type * as Entity from "./GroupEntity.ts"
+import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
+import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
+import { inviteFrame, toGroupInvite } from "./Invite.ts"
+
+/** The services that a group calls. */
+export interface GroupDependencies extends SendQueueDependencies<GroupAppend, GroupAppended> {
+  readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
+  /** The failure for an agent that is not a member. */
+  readonly outside: (
+    state: GroupState | undefined,
+    agentId: string
+  ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
+  /**
+   * Checks that the sender may send this file to the group. The first use of a file asks the file store: `asks` is
+   * called with true before the request and with false after it.
+   */
+  readonly useAttachment: (
+    senderId: string,
+    groupId: string,
+    attachmentId: string,
+    asks: (isAsked: boolean) => void
+  ) => Effect.Effect<void, AttachmentRefusal>
+  readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, Unavailable>
+  readonly invite: (state: GroupState, inviterId: string, invite: NewInvite, at: number) => Effect.Effect<Invited, Unavailable>
+  readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
+  readonly change: (
+    state: GroupState,
+    change: Change,
+    notices: ReadonlyArray<Notice>,
+    at: number,
+    silentId: string | null
+  ) => Effect.Effect<CommittedChange | undefined, Unavailable>
+  /** When a change with these message ids was committed, and which member became admin by it. Undefined if there is none. */
+  readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
+  readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
+  readonly tell: (agentId: string, frame: string, after: number | null) => void
+  /** The URL of a picture on this server. */
+  readonly avatarUrl: (key: string) => string
+  readonly inviteLimit: number
+  /** How long after a refusal the group cannot invite the agent again. */
+  readonly refusalMs: number
+  readonly maxMembers: number
+  /**
+   * Takes a slot in the group's own rate window and returns the function that gives the slot back. Undefined if there
+   * is no limit.
+   */
+  readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
+}
+
+/** When a change was committed, and which member became admin because the last admin left. */
+interface Committed {
+  readonly at: number
+  readonly promotedHandle: string | null
+}
+
+/** The payload of a command. */
+type Told<R extends Rpc.Any> = Rpc.Payload<R>
+
+/** The result of a decision. */
+interface Step {
+  readonly change: Change
+  readonly promoted?: Member | null
+  /** The agent that joins. */
+  readonly joiner?: { readonly agentId: string; readonly handle: string }
+}
+
+interface InGroup {
+  readonly dependencies: GroupDependencies
+  readonly command: GroupSendCommand
+  /** `null` if there is no such group. */
+  readonly state: GroupState | null
+  readonly write: GroupAppend
+  readonly outcome: GroupAppended
+  readonly failure: GroupSendFailure
+  readonly replay: null
+}
+
+/**
+ * One group on this node: the single writer of its members, roles, invites and order. `SendQueue` states what it shares
+ * with direct conversations. Every decision is made on the rows of one version and committed only if the group still has
+ * that version. So a second owner does no harm. Changes read the rows, and run one at a time between sends. Calls are
+ * safe to retry: a send finds its key, and a change finds its earlier commit. The result of a send is `null` for a
+ * replay, which the caller looks up.
+ */
+export class GroupActor extends SendQueue<InGroup> {
+  protected readonly maxAttempts = 50
+
+  protected load(): Effect.Effect<GroupState | null, Unavailable> {
+    return Effect.map(this.deps.load(this.id), (state) => state ?? null)
+  }
+
+  protected decide(sending: Sending<InGroup>, state: GroupState | null): void {
+    const { sender } = sending.command
+    if (state === null || state.deleted !== null || memberOf(state, sender.id) === undefined) {
+      // The agent may have joined through another owner, so the rows are read before it is refused.
+      if (state !== null && sending.attempts === 0) {
+        this.state = undefined
+        return this.retry(sending)
+      }
+      // The group may be created later.
+      if (state === null) this.state = undefined
+      return this.ask(sending, this.deps.outside(state ?? undefined, sender.id), (failure) => this.refuse(sending, failure))
+    }
+    if (sending.giveBack === undefined && this.deps.admit !== undefined) {
+      const admitted = this.deps.admit(this.id)
+      if (admitted instanceof RateLimited) return this.refuse(sending, admitted)
+      sending.giveBack = admitted
+    }
+    this.proceed(sending, state)
+  }
+
+  protected append(sending: Sending<InGroup>, state: GroupState): void {
+    const { deps } = this
+    const { draft, sender } = sending.command
+    this.commit(sending, {
+      groupId: this.id,
+      version: state.version,
+      size: state.members.length,
+      senderId: sender.id,
+      messageId: draft.messageId ?? deps.newMessageId(),
+      at: deps.now(),
+      draft,
+      requestId: this.originOf(sending)
+    }, state)
+  }
+
+  protected appended(
+    sending: Sending<InGroup>,
+    append: GroupAppend,
+    state: GroupState,
+    outcome: GroupAppended,
+    committedAt: number | undefined
+  ): void {
+    switch (outcome._tag) {
+      case "Stored":
+        return this.stored(sending, append, {
+          seq: outcome.seq,
+          envelopes: outcome.envelopes,
+          senderLastInboxNo: outcome.senderLastInboxNo,
+          senderNextInboxNo: outcome.senderNextInboxNo,
+          group: { name: state.profile.name, memberCount: state.members.length },
+          backlog: null
+        }, committedAt)
+      case "Fenced":
+        if (append.version === this.state?.version) this.state = undefined
+        return this.retry(sending)
+      case "Replayed":
+        sending.giveBack?.()
+        return this.settle(sending, Exit.succeed(null))
+      case "SenderGone":
+        return this.turnAway(sending)
+    }
+  }
+
+  protected refuse(sending: Sending<InGroup>, failure: GroupSendFailure): void {
+    this.settle(sending, Exit.fail(failure))
+  }
+
+  protected isSenderDeleted({ command: { sender } }: Sending<InGroup>): Effect.Effect<boolean, Unavailable> {
+    return Effect.map(this.deps.status(sender.id), (status) => status === undefined)
+  }
+
+  protected useAttachment(
+    { command: { sender } }: Sending<InGroup>,
+    attachmentId: string,
+    asks: (isAsked: boolean) => void
+  ): Effect.Effect<void, AttachmentRefusal> {
+    return this.deps.useAttachment(sender.id, this.id, attachmentId, asks)
+  }
+
+  update({ actorId, avatarKey, description, messageIds, name, ...given }: Told<typeof Entity.Update>) {
+    const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.deps.avatarUrl(avatarKey)
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
+        const change = decideProfile(state, member, {
+          ...(name === undefined ? {} : { name }),
+          ...(description === undefined ? {} : { description }),
+          ...(avatarUrl === undefined ? {} : { avatarUrl })
+        })
+        return change === undefined ? undefined : { change }
+      })))
+  }
+
+  clearAvatar({ actorId, messageIds }: Told<typeof Entity.ClearAvatar>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        const change = decideProfile(state, member, { avatarUrl: null })
+        return change === undefined ? yield* noAvatar() : { change }
+      })))
+  }
+
+  delete({ actorId, messageIds }: Told<typeof Entity.Delete>) {
+    const deleted = this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.member(loaded, actorId)
+        const change = decideDelete(state, member)
+        if (change === "Forbidden") {
+          return yield* new Forbidden({ message: "Only the group's creator may delete the group while the creator is a member." })
+        }
+        return { change }
+      }))
+    return Effect.map(deleted, ({ at }) => ({ at }))
+  }
+
+  remove({ actorId, messageIds, targetId }: Told<typeof Entity.Remove>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        if (targetId === null) return yield* new NotMember()
+        const change = decideRemove(state, member, targetId)
+        if (change === "Self") return yield* ValidationFailed.field("handle", "is yourself: leave the group instead")
+        if (change === "NotMember") return yield* new NotMember()
+        if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be removed." })
+        return { change }
+      })))
+  }
+
+  promote({ actorId, messageIds, targetId }: Told<typeof Entity.Promote>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        if (targetId === null) return yield* new NotMember()
+        const change = decidePromote(state, member, targetId)
+        if (change === "NotMember") return yield* new NotMember()
+        return change === undefined ? undefined : { change }
+      })))
+  }
+
+  demote({ actorId, messageIds, targetId }: Told<typeof Entity.Demote>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        if (targetId === null) return yield* new NotMember()
+        const change = decideDemote(state, member, targetId)
+        if (change === "NotMember") return yield* new NotMember()
+        if (change === "NotAdmin") return yield* new NotAdmin()
+        if (change === "LastAdmin") return yield* new LastAdmin()
+        if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be demoted." })
+        return { change }
+      })))
+  }
+
+  leave({ actorId, messageIds }: Told<typeof Entity.Leave>) {
+    const left = this.change(messageIds, (loaded) =>
+      Effect.map(this.member(loaded, actorId), ({ member, state }) => decideLeave(state, member)))
+    return Effect.map(left, ({ promotedHandle }) => ({ promotedHandle }))
+  }
+
+  accept({ actorId, handle, inviteId, messageIds }: Told<typeof Entity.Accept>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const invite = yield* this.deps.inviteById(inviteId)
+        if (
+          loaded === undefined || loaded.deleted !== null || invite === undefined || invite.groupId !== this.id ||
+          invite.inviteeId !== actorId
+        ) return yield* new InviteNotFound()
+        const joiner = { agentId: actorId, handle }
+        const change = decideJoin(loaded, joiner, inviteId, this.deps.maxMembers)
+        if (change === "Full") return yield* new GroupFull()
+        return { change, joiner }
+      })))
+  }
+
+  reject({ actorId, inviteId, messageIds }: Told<typeof Entity.Reject>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const invite = yield* this.deps.inviteById(inviteId)
+        if (loaded === undefined || invite?.inviteeId !== actorId) return yield* new InviteNotFound()
+        return { change: closeInvite(loaded, inviteId, actorId) }
+      })))
+  }
+
+  cancel({ actorId, inviteId, messageIds }: Told<typeof Entity.Cancel>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { state } = yield* this.admin(loaded, actorId)
+        const invite = yield* this.deps.inviteById(inviteId)
+        if (invite?.groupId !== this.id) return yield* new InviteNotFound()
+        return { change: closeInvite(state, inviteId, null) }
+      })))
+  }
+
+  withdraw({ inviteId }: Told<typeof Entity.Withdraw>) {
+    return Effect.asVoid(this.change([], (loaded) =>
+      Effect.succeed(loaded === undefined ? undefined : { change: closeInvite(loaded, inviteId, null) })))
+  }
+
+  replace({ agentId, messageIds }: Told<typeof Entity.Replace>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.suspend(() => {
+        // A membership without its group is an error in the rows. After this failure, the handover is kept and retried
+        // later.
+        if (loaded === undefined) return Effect.fail(new Unavailable())
+        const member = memberOf(loaded, agentId)
+        // The account may have been restored meanwhile.
+        if (loaded.deleted !== null || member?.suspended !== true) return Effect.succeed(undefined)
+        const change = decideReplacement(loaded, member)
+        return Effect.succeed(change === undefined ? undefined : { change })
+      })))
+  }
+
+  /** Invites a candidate after the checks of wire.md C.8, in their order. */
+  add({ actorId, candidate, inviteId, restricted }: Told<typeof Entity.Add>) {
+    return this.inTurn((loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { deps } = this
+        const { member, state } = yield* this.admin(loaded, actorId)
+        const at = deps.now()
+        if (candidate === null) return yield* new AgentNotFound()
+        if (memberOf(state, candidate.id) !== undefined) {
+          return { handle: candidate.handle, outcome: "already_member" as const }
+        }
+        const obstacle = obstacleTo(candidate, restricted)
+        if (obstacle !== undefined) return yield* obstacle
+        if (state.members.length >= deps.maxMembers) return yield* new GroupFull()
+        const invited = yield* deps.invite(state, actorId, { id: inviteId, inviteeId: candidate.id }, at)
+        switch (invited._tag) {
+          case "Fenced":
+            return undefined
+          case "Refused":
+            return yield* new RateLimited({
+              message: "This agent was invited recently and cannot be invited again yet.",
+              details: { retry_after_ms: Math.max(1, invited.at + deps.refusalMs - at), limit: 1, window: "day" }
+            })
+          case "OverBudget":
+            return yield* budgetSpent(deps.inviteLimit, invited.freeAt - at)
+          case "Invited":
+            deps.tell(
+              candidate.id,
+              inviteFrame(toGroupInvite(
+                { id: invited.inviteId, groupId: this.id, createdAt: at },
+                { ...state.profile, memberCount: state.members.length },
+                member.handle
+              )),
+              null
+            )
+            break
+          case "Pending":
+            break
+        }
+        return { handle: candidate.handle, outcome: "invited" as const, invite_id: invited.inviteId }
+      })
+    )
+  }
+
+  /**
+   * Reads the rows and runs an attempt on them, one attempt at a time. Repeats this while the attempt returns
+   * undefined, because another owner changed the group first.
+   */
+  private inTurn<A, E>(
+    attempt: (loaded: GroupState | undefined) => Effect.Effect<A | undefined, E>
+  ): Effect.Effect<A, E | Unavailable> {
+    return this.exclusive(Effect.gen({ self: this }, function*() {
+      for (let attempts = 0; attempts < this.maxAttempts; attempts++) {
+        this.state = undefined
+        const done = yield* attempt(yield* this.deps.load(this.id))
+        if (done !== undefined) return done
+      }
+      yield* logUnavailable(CHANGED_EACH_TIME)
+      return yield* new Unavailable()
+    }))
+  }
+
+  /**
+   * Commits a decision with its messages, or nothing if the decision is undefined. If `decide` fails, the same call may
+   * have succeeded before, on a node that has ended or in a commit whose answer was lost. In that case, returns the
+   * earlier result.
+   */
+  private change<E>(
+    messageIds: ReadonlyArray<string>,
+    decide: (loaded: GroupState | undefined) => Effect.Effect<Step | undefined, E>
+  ): Effect.Effect<Committed, E | Unavailable> {
+    return this.inTurn((loaded) =>
+      Effect.catch(
+        Effect.flatMap(decide(loaded), (step) => this.carryOut(loaded, step, messageIds)),
+        (failure) =>
+          Effect.flatMap(this.deps.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
+            earlier === undefined ? Effect.fail(failure) : Effect.succeed(earlier))
+      ))
+  }
+
+  /** The acting member; any other agent gets the failure of `outside`. */
+  private member(
+    state: GroupState | undefined,
+    agentId: string
+  ): Effect.Effect<{ readonly state: GroupState; readonly member: Member }, GroupNotFound | GroupDeleted | Unavailable> {
+    const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
+    return state === undefined || member === undefined
+      ? Effect.flatMap(this.deps.outside(state, agentId), (failure) => Effect.fail(failure))
+      : Effect.succeed({ state, member })
+  }
+
+  private admin(state: GroupState | undefined, agentId: string) {
+    return Effect.filterOrFail(
+      this.member(state, agentId),
+      ({ member }) => member.role === "admin",
+      adminsOnly
+    )
+  }
+
+  /** Returns undefined if another owner changed the group first. The caller then decides again. */
+  private carryOut(
+    loaded: GroupState | undefined,
+    step: Step | undefined,
+    messageIds: ReadonlyArray<string>
+  ): Effect.Effect<Committed | undefined, Unavailable> {
+    return Effect.gen({ self: this }, function*() {
+      const at = this.deps.now()
+      if (step === undefined || loaded === undefined) return { at, promotedHandle: null }
+      const notices = step.change.messages.map((message, i): Notice => ({
+        id: messageIds[i] ?? this.deps.newMessageId(),
+        senderId: message.senderId,
+        content: JSON.stringify({ data: { schema_version: 1, ...message.event } }),
+        recipients: message.recipients
+      }))
+      const silentId = notices.length === 0 ? messageIds[0] ?? null : null
+      const committed = yield* this.deps.change(loaded, step.change, notices, at, silentId)
+      if (committed === undefined) return undefined
+      const { joiner } = step
+      const state = evolve(loaded, step.change, at, (id) => joiner?.agentId === id ? joiner.handle : "")
+      this.state = state
+      yield* this.announce(state, step.change, notices, committed, at)
+      return { at, promotedHandle: step.promoted?.handle ?? null }
+    })
+  }
+
+  private announce(
+    state: GroupState,
+    change: Change,
+    notices: ReadonlyArray<Notice>,
+    committed: CommittedChange,
+    at: number
+  ): Effect.Effect<void, Unavailable> {
+    return Effect.gen({ self: this }, function*() {
+      const { deps } = this
+      if (notices.length === 0) return
+      // The change is committed, so it is published even if the names cannot be read.
+      const names = yield* Effect.orElseSucceed(
+        deps.displayNames(notices.map((notice) => notice.senderId)),
+        () => new Map<string, string | null>()
+      )
+      for (const [i, notice] of notices.entries()) {
+        const said: SystemMessage = change.messages[i]!
+        const message: StoredMessage = {
+          id: notice.id,
+          conversationId: this.id,
+          seq: committed.base + i + 1,
+          senderId: notice.senderId,
+          clientMsgId: `sys_${notice.id}`,
+          type: "system",
+          content: notice.content,
+          metadata: "{}",
+          createdAt: at
+        }
+        const rendered = renderMessage(message, {
+          senderHandle: said.senderHandle,
+          senderDisplayName: names.get(notice.senderId) ?? null,
+          group: { name: state.profile.name, memberCount: state.members.length }
+        })
+        const envelopes = committed.envelopes[i]!
+        const senderLastInboxNo = committed.reached.get(notice.senderId) ?? 0
+        deps.publish({
+          message,
+          rendered,
+          envelopes,
+          senderLastInboxNo,
+          senderNextInboxNo: null,
+          committedAt: undefined,
+          trace: undefined
+        })
+        if (said.event.event === "group_deleted") {
+          const frame = JSON.stringify({
+            type: "group.deleted",
+            payload: toGroupDeletion(this.id, said.senderHandle, at)
+          })
+          for (const { inboxNo, recipientId } of envelopes) deps.tell(recipientId, frame, inboxNo)
+        }
+      }
+    })
+  }
+}
+
+export const adminsOnly = (): Forbidden => new Forbidden({ message: "Only an admin of the group may do this." })
+
+export const noAvatar = (): NotFound => new NotFound({ message: "The group has no avatar." })
+
+/** Returns why this candidate cannot be invited: the first reason in the order of wire.md C.8 and G.8a. Undefined if it can. */
+export const obstacleTo = (
+  candidate: {
+    readonly handle: string
+    readonly policy: "open" | "contacts_only"
+    readonly blocked: boolean
+    readonly holdsInviter: boolean
+    readonly heldByInviter: boolean
+  },
+  restricted: boolean
+): Blocked | AgentRestricted | InboxRestricted | undefined => {
+  if (candidate.blocked) return new Blocked()
+  if (restricted && !candidate.heldByInviter) {
+    return new AgentRestricted({ message: "This account is restricted: it can invite its contacts only." })
+  }
+  if (candidate.policy === "contacts_only" && !candidate.holdsInviter) {
+    return new InboxRestricted({
+      message: "This agent takes invites from its contacts only.",
+      details: { recipient_handle: candidate.handle }
+    })
+  }
+  return undefined
+}
+
+export const budgetSpent = (limit: number, waitMs: number): RateLimited =>
+  new RateLimited({
+    message: `Too many invites: at most ${limit} in 24 hours.`,
+    details: { retry_after_ms: Math.max(1, waitMs), limit, window: "day" }
+  })

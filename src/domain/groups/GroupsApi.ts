@@ -1,0 +1,258 @@
+import { Schema, SchemaTransformation } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { AgentNotFound } from "#domain/agents/Agent"
+import { MAX_AVATAR_BYTES } from "#domain/avatars/AvatarImage"
+import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "#domain/avatars/AvatarsApi"
+import { Authorization } from "#domain/auth/Authorization"
+import { OwnBudget } from "#domain/auth/Budgets"
+import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
+import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { StorageUnavailable } from "#ground/files/Blobs"
+import { Confirmation, confirm } from "#ground/wire/Confirmation"
+import { documented } from "#ground/http/Documented"
+import { grace, GROUP_ID, INVITE_ID, wholeList } from "#ground/wire/Examples"
+import { Idempotency, RawBodyLimit } from "#domain/idempotency/Idempotency"
+import { LargeAnswer } from "#ground/rates/LargeReads"
+import { pageQuery } from "#ground/wire/Page"
+import { DateTimeString, HandleInput, Name, Text } from "#ground/wire/Text"
+import { Forbidden, NotFound } from "#ground/wire/WireError"
+import {
+  AddResult,
+  Group,
+  GroupFull,
+  GroupSettings,
+  InviteNotFound,
+  LastAdmin,
+  NotAdmin,
+  NotMember,
+  PendingInvite
+} from "./Group.ts"
+import { createdGroup, group, groupOfGrace, invite, invited, pendingInvite } from "./GroupsExamples.ts"
+import { GroupInvite, MOST_INVITES } from "./Invite.ts"
+
+const GroupName = Schema.String.pipe(
+  Schema.decodeTo(
+    Name(1, 100),
+    SchemaTransformation.transform({ decode: (text: string) => text.trim(), encode: (text: string) => text })
+  )
+)
+
+const Description = Text(0, 500)
+
+const AvatarUrl = Text(1, 2048).check(
+  Schema.makeFilter((text) =>
+    (/^https?:\/\/[^\s]+$/i.test(text) && URL.canParse(text)) || "must be an http or https URL"
+  )
+)
+
+const Settings = Schema.Struct({ who_can_invite: Schema.optionalKey(GroupSettings.fields.who_can_invite) })
+
+export const CreatedGroup = Schema.Struct({
+  group: Group,
+  add_results: Schema.Array(AddResult),
+  skipped: Schema.Array(Schema.Struct({ handle: Schema.String, code: Schema.String }))
+}).annotate({ identifier: "CreatedGroup" })
+
+export const PendingInvitePage = Schema.Struct({
+  invites: Schema.Array(PendingInvite),
+  total: Schema.Int,
+  limit: Schema.Int,
+  offset: Schema.Int,
+  next_cursor: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "PendingInvitePage" })
+
+const params = { id: Schema.String }
+const memberParams = { id: Schema.String, handle: HandleInput }
+const masked = [GroupNotFound, GroupDeleted] as const
+
+// Example values of the path parameters.
+const ofGroup = { id: GROUP_ID }
+const ofMember = { id: GROUP_ID, handle: grace.handle }
+const ofInvite = { id: INVITE_ID }
+
+/** Groups, their members and invites (wire.md C.8). */
+export class GroupsApi extends HttpApiGroup.make("groups")
+  .add(
+    HttpApiEndpoint.post("create", "/v1/groups", {
+      payload: Schema.Struct({
+        name: GroupName,
+        description: Schema.optionalKey(Schema.NullOr(Description)),
+        avatar_url: Schema.optionalKey(Schema.NullOr(AvatarUrl)),
+        member_handles: Schema.optionalKey(Schema.Array(HandleInput).check(Schema.isMaxLength(255))),
+        settings: Schema.optionalKey(Settings)
+      }),
+      success: CreatedGroup
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Create a group",
+      description: "Makes a group with the caller as its only member and admin. The others are invited, and are members once they " +
+        "accept; handles that cannot be invited are listed in skipped.",
+      body: { name: group.name, description: group.description, member_handles: [grace.handle] },
+      answer: createdGroup
+    })),
+    HttpApiEndpoint.get("invites", "/v1/groups/invites", { success: Schema.Array(GroupInvite) })
+      .annotate(LargeAnswer, { usual: MOST_INVITES, max: MOST_INVITES, bytes: 5_120 })
+      .annotateMerge(documented({
+        summary: "List your invites",
+        description: "Lists the invites into groups that the caller has not answered, oldest first.",
+        answer: [invite]
+      })),
+    HttpApiEndpoint.post("accept", "/v1/groups/invites/:id/accept", {
+      params,
+      success: Group,
+      error: [InviteNotFound, GroupFull]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Accept an invite",
+      description: "Makes the caller a member of the group that invited it, and shows it the messages from then on. If the group is " +
+        "full, the invite is kept.",
+      parameters: ofInvite,
+      answer: groupOfGrace
+    })),
+    HttpApiEndpoint.delete("reject", "/v1/groups/invites/:id", { params, success: Confirmation, error: InviteNotFound })
+      .middleware(Idempotency)
+      .annotateMerge(documented({
+        summary: "Refuse an invite",
+        description: "Refuses an invite of the caller's. Nobody is told, and the group cannot invite the caller again for 24 hours.",
+        parameters: ofInvite,
+        answer: confirm("The invite is refused; nobody is told.")
+      })),
+    HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
+      .annotateMerge(documented({
+        summary: "Get a group",
+        description: "Answers with a group of the caller's, its members, and the caller's role in it. For others there is no such group.",
+        parameters: ofGroup,
+        answer: group
+      })),
+    HttpApiEndpoint.patch("update", "/v1/groups/:id", {
+      params,
+      payload: Schema.Struct({
+        name: Schema.optionalKey(GroupName),
+        description: Schema.optionalKey(Schema.NullOr(Description)),
+        avatar_url: Schema.optionalKey(Schema.NullOr(AvatarUrl)),
+        settings: Schema.optionalKey(Settings)
+      }),
+      success: Group,
+      error: [...masked, Forbidden]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Update a group",
+      description: "Changes those fields of the group that are given; null clears the description or the avatar. Admins may call, and " +
+        "a system message tells the group what changed.",
+      parameters: ofGroup,
+      body: { name: group.name, description: group.description },
+      answer: group
+    })),
+    HttpApiEndpoint.put("setAvatar", "/v1/groups/:id/avatar", {
+      params,
+      success: AvatarAnswer,
+      error: [...imageRefusals, ...masked, Forbidden, StorageUnavailable]
+    }).middleware(Idempotency)
+      .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
+      .annotate(OwnBudget, true)
+      .annotate(OpenApi.Override, rawImage)
+      .annotateMerge(documented({
+        summary: "Set a group's avatar",
+        description: "Makes the picture in the body the group's avatar: a square of 512 pixels is kept, without the picture's " +
+          "metadata, and its URL is public. Admins may call.",
+        parameters: ofGroup,
+        answer: avatarAnswer
+      })),
+    HttpApiEndpoint.delete("clearAvatar", "/v1/groups/:id/avatar", {
+      params,
+      success: Confirmation,
+      error: [...masked, Forbidden, NotFound]
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Remove a group's avatar",
+      description: "Removes the group's avatar; 404 if there is none. Admins may call.",
+      parameters: ofGroup,
+      answer: confirm("The group's avatar is removed.")
+    })),
+    HttpApiEndpoint.delete("remove", "/v1/groups/:id", {
+      params,
+      success: Schema.Struct({ ...Confirmation.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),
+      error: [...masked, Forbidden]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Delete a group",
+      description: "Ends the group for everybody. The creator may call while it is a member and not suspended, otherwise any admin; " +
+        "former members get 410 from then on.",
+      parameters: ofGroup,
+      answer: { ...confirm("The group is deleted for everybody."), deleted_at: "2026-11-10T12:00:00.000Z" }
+    })),
+    HttpApiEndpoint.post("addMember", "/v1/groups/:id/members", {
+      params,
+      payload: Schema.Struct({ handle: HandleInput }),
+      success: AddResult,
+      error: [...masked, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Invite an agent",
+      description: "Invites an agent into the group, which it joins by accepting; an invite that is pending is answered again. Admins " +
+        "may call.",
+      parameters: ofGroup,
+      body: { handle: grace.handle },
+      answer: invited
+    })),
+    HttpApiEndpoint.delete("removeMember", "/v1/groups/:id/members/:handle", {
+      params: memberParams,
+      success: Confirmation,
+      error: [...masked, Forbidden, NotMember]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Remove a member",
+      description: "Takes a member out of the group, and tells it and the others. Admins may call; the creator cannot be removed.",
+      parameters: ofMember,
+      answer: confirm("The agent is no member any more.")
+    })),
+    HttpApiEndpoint.post("promote", "/v1/groups/:id/members/:handle/promote", {
+      params: memberParams,
+      success: Confirmation,
+      error: [...masked, Forbidden, NotMember]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Promote a member",
+      description: "Makes a member an admin of the group; an admin stays one. Admins may call.",
+      parameters: ofMember,
+      answer: confirm("The agent is an admin of the group.")
+    })),
+    HttpApiEndpoint.post("demote", "/v1/groups/:id/members/:handle/demote", {
+      params: memberParams,
+      success: Confirmation,
+      error: [...masked, Forbidden, NotMember, NotAdmin, LastAdmin]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Demote an admin",
+      description: "Makes an admin of the group an ordinary member. Admins may call; the last admin and the creator cannot be demoted.",
+      parameters: ofMember,
+      answer: confirm("The agent is a member without the rights of an admin.")
+    })),
+    HttpApiEndpoint.post("leave", "/v1/groups/:id/leave", {
+      params,
+      success: Schema.Struct({ ...Confirmation.fields, promoted_handle: Schema.NullOr(Schema.String) })
+        .annotate({ identifier: "LeftGroup" }),
+      error: masked
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Leave a group",
+      description: "Ends the caller's membership. If no admin is left the member that joined first becomes one, and is named in " +
+        "promoted_handle; the group ends with its last member.",
+      parameters: ofGroup,
+      answer: { ...confirm("You have left the group."), promoted_handle: grace.handle }
+    })),
+    HttpApiEndpoint.get("pending", "/v1/groups/:id/invites", {
+      params,
+      query: pageQuery,
+      success: PendingInvitePage,
+      error: [...masked, Forbidden]
+    }).annotateMerge(documented({
+      summary: "List a group's invites",
+      description: "Lists the invites into the group that nobody has answered yet, oldest first. Admins may call.",
+      parameters: ofGroup,
+      answer: { invites: [pendingInvite], ...wholeList(1) }
+    })),
+    HttpApiEndpoint.delete("cancel", "/v1/groups/:id/invites/:invite_id", {
+      params: { id: Schema.String, invite_id: Schema.String },
+      success: Confirmation,
+      error: [...masked, Forbidden, InviteNotFound]
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Take back an invite",
+      description: "Takes an invite back that was not answered yet. Admins may call, whoever of them made it.",
+      parameters: { id: GROUP_ID, invite_id: INVITE_ID },
+      answer: confirm("The invite is taken back.")
+    }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Groups", description: "Create groups, and look after their members and invites." }))
+{}

@@ -1,0 +1,213 @@
+import { ByteSize, Clock, Context, Effect, Fiber, FiberSet, Layer } from "effect"
+import { HttpIncomingMessage, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiMiddleware } from "effect/http-api"
+import type { unhandled } from "effect/Types"
+import { hash } from "node:crypto"
+import { CurrentAgent } from "#domain/auth/Authorization"
+import { Config, type Settings } from "#ground/platform/Config"
+import { CurrentAttempt } from "./IdempotentIds.ts"
+import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
+import { Ids } from "#ground/platform/Ids"
+import { STATEMENT_TIMEOUT_MILLIS } from "#ground/database/SqlValues"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { Unavailable, WireError } from "#ground/wire/WireError"
+import { answer } from "#ground/wire/WireErrors"
+
+export class IdempotencyKeyInvalid extends WireError<IdempotencyKeyInvalid>()("IdempotencyKeyInvalid", {
+  code: "IDEMPOTENCY_KEY_INVALID",
+  status: 400,
+  message: "An Idempotency-Key is 1 to 255 printable ASCII characters."
+}) {}
+
+export class IdempotentInProgress extends WireError<IdempotentInProgress>()("IdempotentInProgress", {
+  code: "IDEMPOTENT_IN_PROGRESS",
+  status: 409,
+  message: "The first request with this Idempotency-Key is still being worked on: ask again in a moment.",
+  retryAfterMs: 1000
+}) {}
+
+export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()("IdempotencyKeyConflict", {
+  code: "IDEMPOTENCY_KEY_CONFLICT",
+  status: 422,
+  message: "This Idempotency-Key came with another request before: use a new key for a new request."
+}) {}
+
+type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable
+
+/**
+ * Annotates an endpoint that takes raw bytes with a size limit of its own, in bytes. A request with a key has its body
+ * read here first, so the handler must use `request.arrayBuffer`, which caches it, and not the stream.
+ */
+export const RawBodyLimit = Context.Reference<number | undefined>("parley/idempotency/Idempotency/RawBodyLimit", {
+  defaultValue: () => undefined
+})
+
+/** How long the last statement of a handler that was cut off may still be under way: on the network, and then running. */
+const LAST_STATEMENT_MILLIS = 5_000 + STATEMENT_TIMEOUT_MILLIS
+
+/** The time after which the handler of a request with a key is interrupted. */
+const deadlineMillis = (config: Settings): number => config.IDEMPOTENCY_DEADLINE_SECONDS * 1_000
+
+/** The time after which an attempt that has not ended counts as abandoned. */
+export const lapseMillis = (config: Settings): number => deadlineMillis(config) + LAST_STATEMENT_MILLIS
+
+/** The longest time that an answer is delayed while it is being stored. */
+const FINISH_MILLIS = 5_000
+
+const HOUR_MILLIS = 3_600_000
+
+const KEY = /^[ -~]{1,255}$/
+
+/**
+ * The bytes of an answer's body: `null` if there is no body, undefined if the body is a stream or another form that
+ * cannot be stored.
+ */
+const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
+  body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined
+
+/** The header of an answer to a request that repeats an earlier one, which has had its effect (wire.md C.0, Idempotency). */
+export const REPLAYED = { "idempotent-replay": "true" }
+
+const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.HttpServerResponse => {
+  const options = { status, headers: { ...headers, ...REPLAYED } }
+  return body === null ? HttpServerResponse.empty(options) : HttpServerResponse.uint8Array(body, options)
+}
+
+/** Removes a batch of the keys that are past their retention. */
+export const sweepIdempotencyKeys = Effect.gen(function*() {
+  const config = yield* Config
+  const repo = yield* IdempotencyRepo
+  return yield* repo.sweep((yield* Clock.currentTimeMillis) - config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS)
+})
+
+/**
+ * Gives repeated requests with the same Idempotency-Key one effect and one answer (wire.md C.0, Idempotency). Put it
+ * on every endpoint that changes something for an agent, before the group's `Authorization`, except where the answer
+ * contains an API key, which must not be stored.
+ *
+ * A claimed request runs to its end even if the client disconnects, so that the client's repetition finds the answer.
+ * If the process dies, the same request may be attempted again after `lapseMillis`. So handlers must tolerate a second
+ * attempt: they take the ids of what they create from `IdempotentIds`.
+ */
+export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requires: CurrentAgent }>()(
+  "parley/idempotency/Idempotency",
+  { error: [IdempotencyKeyInvalid, IdempotentInProgress, IdempotencyKeyConflict, Unavailable] }
+) {
+  static readonly layer = Layer.effect(
+    Idempotency,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const ids = yield* Ids
+      const repo = yield* IdempotencyRepo
+      const retentionMs = config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS
+
+      const work = yield* FiberSet.make<HttpServerResponse.HttpServerResponse, Refusal>()
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
+
+      /**
+       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429). If this fails, the claim
+       * lapses.
+       */
+      const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse) => {
+        const { status } = response
+        const body = bytesOf(response)
+        const settled = status >= 500 || body === undefined
+          ? repo.release(attempt)
+          : status === 429 || status === 401
+          ? repo.forget(attempt)
+          : repo.finish(attempt, { status, headers: { ...response.headers }, body })
+        return settled.pipe(
+          Effect.timeout(FINISH_MILLIS),
+          Effect.catchCause((cause) => Effect.logWarning("The answer to an Idempotency-Key was not stored", cause))
+        )
+      }
+
+      const run = <E, R>(
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
+        attempt: AttemptId,
+        claim: { readonly createdAt: number; readonly begunAt: number }
+      ) =>
+        Effect.gen(function*() {
+          const left = claim.begunAt + deadlineMillis(config) - (yield* Clock.currentTimeMillis)
+          if (left <= 0) return yield* new Unavailable()
+          let late = false
+          const response = yield* httpEffect.pipe(
+            Effect.timeoutOrElse({
+              duration: left,
+              orElse: () => {
+                late = true
+                return Effect.fail(new Unavailable())
+              }
+            }),
+            Effect.provideService(CurrentAttempt, {
+              agentId: attempt.agentId,
+              key: attempt.key,
+              createdAt: claim.createdAt
+            }),
+            Effect.catchCause((cause) => answer(cause))
+          )
+          // An interrupted handler may still have a statement under way, so its claim is left to lapse.
+          if (!late) yield* settle(attempt, response)
+          return response
+        })
+
+      const keyed = <E>(
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E>,
+        request: HttpServerRequest.HttpServerRequest,
+        key: string,
+        rawLimit: number | undefined
+      ) =>
+        Effect.gen(function*() {
+          if (!KEY.test(key)) return yield* new IdempotencyKeyInvalid()
+          const agent = yield* CurrentAgent
+          const body = rawLimit === undefined
+            ? yield* Effect.orDie(request.text)
+            : new Uint8Array(
+              yield* request.arrayBuffer.pipe(
+                Effect.orDie,
+                Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(rawLimit))
+              )
+            )
+          const [path = ""] = request.url.split(/[?#]/, 1)
+          const fingerprint = hash(
+            "sha256",
+            Buffer.concat([Buffer.from(`${request.method} ${path}\n`), Buffer.from(body)]),
+            "buffer"
+          )
+          const attempt = { agentId: agent.id, key, nonce: ids.bytes(16) }
+          const fiber = yield* FiberSet.run(
+            work,
+            Effect.gen(function*() {
+              const now = yield* Clock.currentTimeMillis
+              const claim = yield* unavailableOnSqlError(repo.claim(attempt, {
+                fingerprint,
+                now,
+                lapsesAt: now + lapseMillis(config),
+                expired: now - retentionMs
+              }))
+              switch (claim._tag) {
+                case "Claimed":
+                  return yield* run(httpEffect, attempt, { createdAt: claim.createdAt, begunAt: now })
+                case "Running":
+                  return yield* new IdempotentInProgress()
+                case "Conflict":
+                  return yield* new IdempotencyKeyConflict()
+                case "Done":
+                  return replay(claim.answer)
+              }
+            })
+          )
+          return yield* Fiber.join(fiber)
+        })
+
+      return (httpEffect, { endpoint }) => {
+        const rawLimit = Context.get(endpoint.annotations, RawBodyLimit)
+        return Effect.withFiber<HttpServerResponse.HttpServerResponse, unhandled | Refusal, CurrentAgent>((fiber) => {
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const key = request.headers["idempotency-key"]
+          return key === undefined ? httpEffect : keyed(httpEffect, request, key, rawLimit)
+        })
+      }
+    })
+  )
+}

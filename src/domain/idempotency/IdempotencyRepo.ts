@@ -1,0 +1,176 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { Database } from "#ground/database/Sql"
+import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+
+/** Identifies one attempt at a request. */
+export interface AttemptId {
+  readonly agentId: string
+  readonly key: string
+  readonly nonce: Buffer
+}
+
+/** An answer as it was sent. */
+export interface StoredAnswer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  /** `null` if there is no body, which differs from an empty one. */
+  readonly body: Buffer | null
+}
+
+export type Claim =
+  /** This attempt has the claim; `createdAt` is when the first attempt began. */
+  | { readonly _tag: "Claimed"; readonly createdAt: number }
+  | { readonly _tag: "Running" }
+  | { readonly _tag: "Conflict" }
+  | { readonly _tag: "Done"; readonly answer: StoredAnswer }
+
+interface Row {
+  readonly nonce: Buffer
+  readonly fingerprint: Buffer
+  readonly createdAt: number
+  readonly status: number | null
+  readonly headers: string | null
+  readonly body: Buffer | null
+}
+
+interface AnswerColumns {
+  readonly status: number
+  readonly headers: string
+  readonly body: Buffer | null
+}
+
+interface AnsweredRow extends AttemptId, AnswerColumns {}
+
+/**
+ * The table idempotency_keys. Claiming is one statement: of any number of attempts at the same request, in any number
+ * of processes, one holds the claim until the attempt ends or the claim lapses. `finish`, `release` and `forget` do
+ * nothing once another attempt has taken over.
+ */
+export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
+  readonly claim: (attempt: AttemptId, request: {
+    readonly fingerprint: Buffer
+    readonly now: number
+    readonly lapsesAt: number
+    /** Rows created at this time or earlier are expired and count as absent. */
+    readonly expired: number
+  }) => Effect.Effect<Claim, SqlError.SqlError>
+  readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, SqlError.SqlError>
+  /**
+   * Allows another attempt at the same request at once, but no other request with this key, because it is not known
+   * whether the request had an effect.
+   */
+  readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
+  /** Removes the key, for a request that had no effect. */
+  readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
+  /** The end of the slice of rows that were created after this time, in milliseconds; `null` if there are no more rows. */
+  readonly slice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
+  /** The answers of a slice whose body contains these bytes, each with the attempt that stored it. */
+  readonly mentioning: (
+    bytes: Buffer,
+    after: number,
+    last: number
+  ) => Effect.Effect<ReadonlyArray<{ readonly attempt: AttemptId; readonly answer: StoredAnswer }>, SqlError.SqlError>
+  /** Removes a batch of the rows created at this time or earlier. */
+  readonly sweep: (expired: number) => Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/idempotency/IdempotencyRepo") {
+  static readonly layer = Layer.effect(
+    IdempotencyRepo,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { prepared } = yield* Database
+      const claim = prepared<Row>("idempotency_claim", CLAIM)
+      const finish = prepared("idempotency_finish", FINISH)
+      const slice = prepared<{ readonly last: number | null }>("idempotency_slice", SLICE)
+      const mentioning = prepared<AnsweredRow>("idempotency_mentioning", MENTIONING)
+      return IdempotencyRepo.of({
+        claim: ({ agentId, key, nonce }, { expired, fingerprint, lapsesAt, now }) =>
+          Effect.flatMap(
+            claim([agentId, key, fingerprint, nonce, now, lapsesAt, expired]),
+            ([row]) => row === undefined ? Effect.die(new Error("no row")) : Effect.succeed(outcome(row, nonce, fingerprint))
+          ),
+        finish: ({ agentId, key, nonce }, { body, headers, status }) =>
+          Effect.asVoid(finish([agentId, key, nonce, status, JSON.stringify(headers), body])),
+        release: ({ agentId, key, nonce }) =>
+          Effect.asVoid(sql`
+            UPDATE idempotency_keys SET lapses_at = 0
+            WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce} AND status IS NULL`),
+        forget: ({ agentId, key, nonce }) =>
+          Effect.asVoid(sql`
+            DELETE FROM idempotency_keys WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce}`),
+        slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
+        mentioning: (bytes, after, last) =>
+          Effect.map(mentioning([bytes, after, last]), (rows) =>
+            rows.map(({ agentId, key, nonce, ...stored }) => ({ attempt: { agentId, key, nonce }, answer: answerOf(stored) }))),
+        sweep: (expired) =>
+          Effect.map(
+            // The outer condition is tested again on the locked row, so a row that was claimed again meanwhile is kept.
+            sql`DELETE FROM idempotency_keys WHERE created_at <= ${expired} AND (agent_id, key) IN (
+              SELECT agent_id, key FROM idempotency_keys WHERE created_at <= ${expired}
+              ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
+            (rows) => batchUpTo(SWEEP_ROWS)(rows.length)
+          )
+      })
+    })
+  )
+}
+
+const SWEEP_ROWS = 500
+
+const outcome = (row: Row, nonce: Buffer, fingerprint: Buffer): Claim => {
+  if (row.nonce.equals(nonce)) return { _tag: "Claimed", createdAt: row.createdAt }
+  if (!row.fingerprint.equals(fingerprint)) return { _tag: "Conflict" }
+  if (row.status === null || row.headers === null) return { _tag: "Running" }
+  return { _tag: "Done", answer: answerOf({ status: row.status, headers: row.headers, body: row.body }) }
+}
+
+const answerOf = ({ body, headers, status }: AnswerColumns): StoredAnswer => ({
+  status,
+  // Safe without a check, because `finish` wrote this text.
+  headers: JSON.parse(headers) as Record<string, string>,
+  body
+})
+
+/**
+ * An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request.
+ */
+const EXPIRED = "k.created_at <= $7"
+const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
+
+/**
+ * When a claim that is not taken over lapses. A claim that would lapse later than a new one was made before the clock
+ * was set back, or by a node whose clock is ahead. Its request may be under way, so the claim gets the lifetime of a
+ * new one.
+ */
+const LAPSES = `CASE WHEN k.lapses_at > $6 + ${SET_BACK_MS} THEN excluded.lapses_at ELSE k.lapses_at END`
+
+// Updates the row even if nothing changes. Only an update returns an existing row, and one that another session has
+// just committed.
+const CLAIM = `
+  INSERT INTO idempotency_keys AS k (agent_id, key, fingerprint, nonce, created_at, lapses_at)
+  VALUES ($1, $2, $3::bytea, $4::bytea, $5::bigint, $6::bigint)
+  ON CONFLICT (agent_id, key) DO UPDATE SET
+    fingerprint = CASE WHEN ${EXPIRED} THEN excluded.fingerprint ELSE k.fingerprint END,
+    created_at = CASE WHEN ${EXPIRED} THEN excluded.created_at ELSE k.created_at END,
+    nonce = CASE WHEN ${TAKEN} THEN excluded.nonce ELSE k.nonce END,
+    lapses_at = CASE WHEN ${TAKEN} THEN excluded.lapses_at ELSE ${LAPSES} END,
+    status = CASE WHEN ${EXPIRED} THEN NULL ELSE k.status END,
+    headers = CASE WHEN ${EXPIRED} THEN NULL ELSE k.headers END,
+    body = CASE WHEN ${EXPIRED} THEN NULL ELSE k.body END
+  RETURNING nonce, fingerprint, created_at AS "createdAt", status, headers, body`
+
+const FINISH = `
+  UPDATE idempotency_keys SET status = $4::integer, headers = $5::text, body = $6::bytea
+  WHERE agent_id = $1 AND key = $2 AND nonce = $3::bytea`
+
+/** Follows the index on `created_at`, which is the order of insertion, so that neighbours in a slice are neighbours on disk. */
+const SLICE = `
+  SELECT max(created_at) AS last FROM (
+    SELECT created_at FROM idempotency_keys WHERE created_at > $1 ORDER BY created_at LIMIT $2
+  ) s`
+
+const MENTIONING = `
+  SELECT agent_id AS "agentId", key, nonce, status, headers, body FROM idempotency_keys
+  WHERE created_at > $2 AND created_at <= $3 AND status IS NOT NULL AND position($1::bytea IN body) > 0`

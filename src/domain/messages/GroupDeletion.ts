@@ -1,0 +1,27 @@
+import { Schema } from "effect"
+import { DateTimeString, iso } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+
+/**
+ * The deletion of a group as its former members see it: the payload of `group.deleted` over the socket
+ * and by webhook (wire.md E.5, C.12), and the details of 410 `GROUP_DELETED` (C.8).
+ */
+export const GroupDeletion = Schema.Struct({
+  group_id: Schema.String,
+  deleted_by_handle: Schema.String,
+  deleted_at: DateTimeString
+})
+
+/** Makes a GroupDeletion. `at` is in milliseconds. */
+export const toGroupDeletion = (groupId: string, byHandle: string, at: number): typeof GroupDeletion.Type => ({
+  group_id: groupId,
+  deleted_by_handle: byHandle,
+  deleted_at: iso(at)
+})
+
+export class GroupDeleted extends WireError<GroupDeleted>()("GroupDeleted", {
+  code: "GROUP_DELETED",
+  status: 410,
+  message: "This group was deleted.",
+  details: GroupDeletion.fields
+}) {}

@@ -1,0 +1,142 @@
+import { Context, Effect, Layer, Schema } from "effect"
+import { directContext, type Progress, type ShownContext } from "./Message.ts"
+import { Config } from "#ground/platform/Config"
+import { Database } from "#ground/database/Sql"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import type { Unavailable } from "#ground/wire/WireError"
+import { GroupNotFound } from "./SendErrors.ts"
+import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
+import { groupPictures } from "./GroupPictures.ts"
+
+/** A member's role in its group: an admin may change the group (wire.md G.6). */
+export type Role = "admin" | "member"
+
+export const RoleSchema = Schema.Literals(["admin", "member"])
+
+export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
+
+/** The part of a group that other rooms show. */
+export interface GroupCard {
+  readonly name: string
+  readonly description: string | null
+  readonly avatarUrl: string | null
+  readonly memberCount: number
+}
+
+interface Sender {
+  readonly handle: string
+  readonly displayName: string | null
+  readonly deletedAt: number | null
+}
+
+const CARDS = `SELECT id, name, description, avatar_url, avatar_key, member_count FROM groups WHERE id = ANY ($1::text[])`
+
+const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
+
+/** Whether an agent is or was a member, and whether the group was deleted, when and by whom. */
+const PART = `
+SELECT m.left_at, g.deleted_at, a.handle FROM group_members m
+JOIN groups g ON g.id = m.group_id
+LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = g.deleted_by OFFSET 0) a ON true
+WHERE m.group_id = $1 AND m.agent_id = $2`
+
+/** The active members, in order of joining. */
+const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
+
+/**
+ * When the message was delivered to the last of its recipients, and when the last of them read it. `null` until then
+ * (wire.md F).
+ */
+const PROGRESS = `
+SELECT
+  CASE WHEN count(*) = count(e.delivered_at) THEN max(e.delivered_at) END AS delivered_at,
+  CASE WHEN count(*) = count(e.read_at) THEN max(e.read_at) END AS read_at
+FROM group_members g
+CROSS JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = g.agent_id AND conversation_id = g.group_id AND seq = $2 OFFSET 0
+) e
+WHERE g.group_id = $1`
+
+/** Reads groups for the rooms that show messages and conversations. Caches nothing. */
+export class GroupReads extends Context.Service<GroupReads, {
+  /** The groups among these conversations, by id. One query at most. */
+  readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>
+  /** The context that a message is shown with, by its conversation and sender. */
+  readonly contexts: (
+    conversationIds: ReadonlyArray<string>
+  ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => ShownContext, Unavailable>
+  /** Undefined if the agent is not an active member. */
+  readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
+  /**
+   * Succeeds for active members. Fails with GroupDeleted for anybody who was a member of a deleted group,
+   * and with GroupNotFound for everybody else.
+   */
+  readonly admit: (groupId: string, agentId: string) => Effect.Effect<void, GroupNotFound | GroupDeleted | Unavailable>
+  readonly members: (groupId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  /** The progress of a group message, as shown to its sender. */
+  readonly progress: (groupId: string, seq: number) => Effect.Effect<Progress, Unavailable>
+}>()("parley/messages/GroupReads") {
+  static readonly layer = Layer.effect(
+    GroupReads,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const pictures = groupPictures(yield* Config)
+      const cards = database.prepared<{
+        id: string
+        name: string
+        description: string | null
+        avatar_url: string | null
+        avatar_key: string | null
+        member_count: number
+      }>("group_cards", CARDS)
+      const role = database.prepared<{ role: Role }>("group_role", ROLE)
+      const part = database.prepared<{ left_at: number | null; deleted_at: number | null; handle: string | null }>(
+        "group_part",
+        PART
+      )
+      const members = database.prepared<{ agent_id: string }>("group_members", MEMBERS)
+      const progress = database.prepared<{ delivered_at: number | null; read_at: number | null }>("group_progress", PROGRESS)
+
+      const cardsOf = (conversationIds: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable> => {
+        const ids = [...new Set(conversationIds.filter(isGroupId))]
+        if (ids.length === 0) return Effect.succeed(NONE)
+        return Effect.map(unavailableOnSqlError(cards([ids])), (rows) =>
+          new Map(rows.map((row) => [row.id, {
+            name: row.name,
+            description: row.description,
+            avatarUrl: pictures.shown(row),
+            memberCount: row.member_count
+          }])))
+      }
+
+      return GroupReads.of({
+        cards: cardsOf,
+        contexts: (conversationIds) =>
+          Effect.map(cardsOf(conversationIds), (found) => (conversationId: string, sender: Sender | undefined): ShownContext => {
+            const card = found.get(conversationId)
+            const context = directContext(sender)
+            return card === undefined
+              ? context
+              : { ...context, group: { name: card.name, memberCount: card.memberCount } }
+          }),
+        role: (groupId, agentId) => Effect.map(unavailableOnSqlError(role([groupId, agentId])), (rows) => rows[0]?.role),
+        admit: (groupId, agentId) =>
+          Effect.flatMap(unavailableOnSqlError(part([groupId, agentId])), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
+            if (row === undefined || (row.deleted_at === null && row.left_at !== null)) return Effect.fail(new GroupNotFound())
+            if (row.deleted_at === null) return Effect.void
+            return Effect.fail(
+              new GroupDeleted({ details: toGroupDeletion(groupId, row.handle ?? "", row.deleted_at) })
+            )
+          }),
+        members: (groupId) => Effect.map(unavailableOnSqlError(members([groupId])), (rows) => rows.map((row) => row.agent_id)),
+        progress: (groupId, seq) =>
+          Effect.map(unavailableOnSqlError(progress([groupId, seq])), ([row]) => ({
+            deliveredAt: row?.delivered_at ?? null,
+            readAt: row?.read_at ?? null
+          }))
+      })
+    })
+  )
+}
+
+const NONE: ReadonlyMap<string, GroupCard> = new Map()

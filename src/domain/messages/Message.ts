@@ -1,0 +1,218 @@
+import { Schema } from "effect"
+import { DateTimeString, isoOrNull, iso, JsonObject } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+
+export type MessageType = "text" | "structured" | "file" | "system"
+
+export const Content = Schema.Struct({
+  text: Schema.optionalKey(Schema.String),
+  data: Schema.optionalKey(JsonObject),
+  attachment_id: Schema.optionalKey(Schema.String)
+}).annotate({ identifier: "Content" })
+
+export const MessageStatus = Schema.Literals(["stored", "delivered", "read"])
+
+/** The `context` that the server computes for each message it emits (wire.md I). */
+export const MessageContext = Schema.Struct({
+  sender: Schema.Struct({
+    handle: Schema.String,
+    display_name: Schema.NullOr(Schema.String),
+    kind: Schema.Literal("agent")
+  }),
+  conversation: Schema.Struct({
+    type: Schema.Literals(["direct", "group"]),
+    group_name: Schema.NullOr(Schema.String),
+    member_count: Schema.NullOr(Schema.Int)
+  }),
+  mentions: Schema.Array(Schema.String)
+}).annotate({ identifier: "MessageContext" })
+
+const messageFields = {
+  id: Schema.String,
+  conversation_id: Schema.String,
+  sender: Schema.String,
+  client_msg_id: Schema.String,
+  seq: Schema.Int,
+  type: Schema.Literals(["text", "structured", "file", "system"]),
+  content: Content,
+  metadata: Schema.Record(Schema.String, Schema.Unknown),
+  status: MessageStatus,
+  created_at: DateTimeString,
+  delivered_at: Schema.NullOr(DateTimeString),
+  read_at: Schema.NullOr(DateTimeString),
+  context: MessageContext
+}
+
+/** A message as one agent sees it (wire.md C.1). `delivery_id` names that agent's own envelope, or is `null` if it has none. */
+export const Message = Schema.Struct({
+  ...messageFields,
+  delivery_id: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "Message" })
+
+/** A message that still waits for its recipient (wire.md C.1, SyncRow). */
+export const SyncRow = Schema.Struct({
+  ...messageFields,
+  delivery_id: Schema.String
+}).annotate({ identifier: "SyncRow" })
+
+/** A validated send. Content and metadata are serialised already, as they will be stored. */
+export const Draft = Schema.Struct({
+  clientMsgId: Schema.String,
+  type: Schema.Literals(["text", "structured", "file"]),
+  content: Schema.String,
+  metadata: Schema.String,
+  attachmentId: Schema.UndefinedOr(Schema.String),
+  /** The id for the message. Without it, the message gets a new id. */
+  messageId: Schema.optionalKey(Schema.String)
+})
+export type Draft = typeof Draft.Type
+
+/** The sender, with the names that its message will show. */
+export const MessageSender = Schema.Struct({
+  id: Schema.String,
+  handle: Schema.String,
+  displayName: Schema.NullOr(Schema.String)
+})
+
+/** A message and its place in the order of its conversation, as committed. */
+export interface StoredMessage {
+  readonly id: string
+  readonly conversationId: string
+  readonly seq: number
+  readonly senderId: string
+  readonly clientMsgId: string
+  readonly type: MessageType
+  /** JSON text. */
+  readonly content: string
+  /** JSON text. */
+  readonly metadata: string
+  readonly createdAt: number
+}
+
+/** A row of the table `messages`. */
+export interface MessageRow {
+  readonly conversation_id: string
+  readonly seq: number
+  readonly id: string
+  readonly sender_id: string
+  readonly client_msg_id: string
+  readonly type: MessageType
+  readonly content: string
+  readonly metadata: string
+  readonly created_at: number
+}
+
+export const storedMessage = (row: MessageRow): StoredMessage => ({
+  id: row.id,
+  conversationId: row.conversation_id,
+  seq: row.seq,
+  senderId: row.sender_id,
+  clientMsgId: row.client_msg_id,
+  type: row.type,
+  content: row.content,
+  metadata: row.metadata,
+  createdAt: row.created_at
+})
+
+/** When a message was delivered and read, as the agent that it is shown to may see it, in milliseconds. `null` if not yet. */
+export interface Progress {
+  readonly deliveredAt: number | null
+  readonly readAt: number | null
+}
+
+/** The data shown with a message besides its own fields: its sender's names and, in a group, the group's name and size. */
+export interface ShownContext {
+  readonly senderHandle: string
+  readonly senderDisplayName: string | null
+  readonly group: { readonly name: string; readonly memberCount: number } | null
+}
+
+/** The context of a direct message. Of a deleted sender, only the handle is shown (wire.md G.12). */
+export const directContext = (
+  sender: { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null } | undefined
+): ShownContext => ({
+  senderHandle: sender?.handle ?? "",
+  senderDisplayName: sender === undefined || sender.deletedAt !== null ? null : sender.displayName ?? sender.handle,
+  group: null
+})
+
+export const notYet: Progress = { deliveredAt: null, readAt: null }
+
+export const statusOf = (progress: Progress): "stored" | "delivered" | "read" =>
+  progress.readAt !== null ? "read" : progress.deliveredAt !== null ? "delivered" : "stored"
+
+/** Identifies one message. */
+export interface MessagePosition {
+  readonly conversationId: string
+  readonly seq: number
+}
+
+/** The JSON text of a message for one reader, split where the reader's delivery id goes. */
+export interface Rendered extends MessagePosition {
+  readonly before: string
+  readonly after: string
+}
+
+/** Renders a message. Content and metadata are stored as JSON and are pasted in without being parsed. */
+export const renderMessage = (message: StoredMessage, context: ShownContext, progress: Progress = notYet): Rendered => ({
+  conversationId: message.conversationId,
+  seq: message.seq,
+  before: `{"id":"${message.id}","conversation_id":"${message.conversationId}","sender":"${context.senderHandle}",` +
+    `"client_msg_id":${JSON.stringify(message.clientMsgId)},"seq":${message.seq},"type":"${message.type}",` +
+    `"content":${message.content},"metadata":${message.metadata},"status":"${statusOf(progress)}",` +
+    `"created_at":"${iso(message.createdAt)}","delivered_at":${JSON.stringify(isoOrNull(progress.deliveredAt))},` +
+    `"read_at":${JSON.stringify(isoOrNull(progress.readAt))},"delivery_id":`,
+  after: `,"context":{"sender":{"handle":"${context.senderHandle}","display_name":${
+    JSON.stringify(context.senderDisplayName)
+  },"kind":"agent"},"conversation":${
+    context.group === null
+      ? `{"type":"direct","group_name":null,"member_count":null}`
+      : `{"type":"group","group_name":${JSON.stringify(context.group.name)},"member_count":${context.group.memberCount}}`
+  },"mentions":${mentionsJson(message.content)}}}`
+})
+
+/** The whole JSON text of the message, for a reader with or without a delivery id. */
+export const messageJson = (rendered: Rendered, deliveryId: string | null): string =>
+  deliveryId === null ? `${rendered.before}null${rendered.after}` : `${rendered.before}"${deliveryId}"${rendered.after}`
+
+/** The frame that shows the message on a socket (wire.md E.5). */
+export const messageFrame = (rendered: Rendered, deliveryId: string | null): string =>
+  `{"type":"message.new","payload":${messageJson(rendered, deliveryId)}}`
+
+const mentionsJson = (content: string): string =>
+  content.includes("@") ? JSON.stringify(mentionsOf((JSON.parse(content) as { text?: string }).text)) : "[]"
+
+const MENTION = /(?<![A-Za-z0-9_\-@.])@([A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*)(?![A-Za-z0-9_])/g
+
+/** The handles that a text mentions: lower-cased, without repeats, in order, at most 50 (wire.md I). */
+export const mentionsOf = (text: string | undefined): ReadonlyArray<string> => {
+  if (text === undefined) return []
+  const found = new Set<string>()
+  for (const match of text.matchAll(MENTION)) {
+    const handle = match[1]!.toLowerCase()
+    if (isHandle(handle)) found.add(handle)
+    if (found.size === 50) break
+  }
+  return [...found]
+}
+
+const isHandle = (text: string): boolean => /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/.test(text)
+
+
+export class ContentTooLarge extends WireError<ContentTooLarge>()("ContentTooLarge", {
+  code: "CONTENT_TOO_LARGE",
+  status: 413,
+  message: "Content and metadata together have too many bytes; send a file for more."
+}) {
+  static than(maxBytes: number): ContentTooLarge {
+    return new ContentTooLarge({
+      message: `Content and metadata together may have ${maxBytes} bytes; send a file for more.`
+    })
+  }
+}
+
+export class MessageNotFound extends WireError<MessageNotFound>()("MessageNotFound", {
+  code: "MESSAGE_NOT_FOUND",
+  status: 404,
+  message: "There is no such message for you."
+}) {}

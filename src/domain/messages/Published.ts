@@ -1,0 +1,22 @@
+import type { TraceContext } from "#ground/platform/Tracing"
+import type { Rendered, StoredMessage } from "./Message.ts"
+
+/** An envelope of a committed message: its recipient, and its number in the recipient's inbox. */
+export interface Numbered {
+  readonly recipientId: string
+  readonly inboxNo: number
+}
+
+/** A message that has just been committed. */
+export interface Published {
+  readonly message: StoredMessage
+  readonly rendered: Rendered
+  readonly envelopes: ReadonlyArray<Numbered>
+  /** The highest number in the sender's inbox, which the echo may not overtake. `null` if it is unknown. */
+  readonly senderLastInboxNo: number | null
+  /** The number of the next message of this conversation in the sender's inbox, if the same batch stored it. */
+  readonly senderNextInboxNo: number | null
+  /** As `performance.now()`. Undefined if not measured. */
+  readonly committedAt: number | undefined
+  readonly trace: TraceContext | undefined
+}

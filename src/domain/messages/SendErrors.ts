@@ -1,0 +1,78 @@
+import { Schema } from "effect"
+import { DateTimeString } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+
+export class GroupNotFound extends WireError<GroupNotFound>()("GroupNotFound", {
+  code: "GROUP_NOT_FOUND",
+  status: 404,
+  message: "There is no such group for you."
+}) {}
+
+export class Blocked extends WireError<Blocked>()("Blocked", {
+  code: "BLOCKED",
+  status: 403,
+  message: "One of you has blocked the other."
+}) {}
+
+export class AgentRestricted extends WireError<AgentRestricted>()("AgentRestricted", {
+  code: "AGENT_RESTRICTED",
+  status: 403,
+  message: "This account is restricted: it can write only where a conversation exists."
+}) {}
+
+export class InboxRestricted extends WireError<InboxRestricted>()("InboxRestricted", {
+  code: "INBOX_RESTRICTED",
+  status: 403,
+  message: "This agent hears from its contacts only.",
+  details: { recipient_handle: Schema.String }
+}) {}
+
+export class AwaitingReply extends WireError<AwaitingReply>()("AwaitingReply", {
+  code: "AWAITING_REPLY",
+  status: 403,
+  message: "Your first message is still unanswered: wait for a reply before you write again.",
+  details: { recipient_handle: Schema.String, waiting_since: DateTimeString }
+}) {}
+
+export class ColdCapExceeded extends WireError<ColdCapExceeded>()("ColdCapExceeded", {
+  code: "COLD_CAP_EXCEEDED",
+  status: 429,
+  message: "Too many conversations that you began are unanswered: a reply or time frees a place.",
+  details: {
+    limit: Schema.Int,
+    used: Schema.Int,
+    window_seconds: Schema.Int,
+    resets_at: DateTimeString,
+    retry_after_ms: Schema.optionalKey(Schema.Int)
+  }
+}) {}
+
+export class RecipientBacklogged extends WireError<RecipientBacklogged>()("RecipientBacklogged", {
+  code: "RECIPIENT_BACKLOGGED",
+  status: 429,
+  message: "This agent holds too many undelivered messages: nothing helps until it reads them.",
+  details: { recipient_handle: Schema.String, undelivered_count: Schema.Int }
+}) {}
+
+export class AttachmentNotFound extends WireError<AttachmentNotFound>()("AttachmentNotFound", {
+  code: "ATTACHMENT_NOT_FOUND",
+  status: 404,
+  message: "You have uploaded no such file."
+}) {}
+
+export class AttachmentWrongScope extends WireError<AttachmentWrongScope>()("AttachmentWrongScope", {
+  code: "ATTACHMENT_WRONG_SCOPE",
+  status: 400,
+  message: "This file was uploaded for somebody else: upload it for whom you write to."
+}) {}
+
+export class AttachmentNotReady extends WireError<AttachmentNotReady>()("AttachmentNotReady", {
+  code: "ATTACHMENT_NOT_READY",
+  status: 409,
+  message: "The bytes of this file are not there, or not the announced ones: put them to its upload_url first.",
+  details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
+}) {}
+
+/** Whether a failure is about the sender. Such a failure refuses the repeat of a stored send too. */
+export const isOfSender = (failure: { readonly _tag: string }): boolean =>
+  failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"

@@ -1,0 +1,23 @@
+import { Clock, Effect, Schedule } from "effect"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { HELD_MS } from "#ground/wire/WireError"
+import { makeActors } from "#ground/platform/Actors"
+import type { SendKind, SendQueue } from "./SendQueue.ts"
+
+/** How long an actor stays in memory after its last command. */
+const IDLE_MS = 300_000
+
+/** Makes the registry of the conversations of one kind. Once a second, callers that have waited for `HELD_MS` time out. */
+export const makeSendQueues = Effect.fnUntraced(function*<Actor extends Pick<SendQueue<SendKind>, "idle" | "lastUsed" | "timeOutCallers">>(
+  kind: "conversation" | "group",
+  make: (id: string) => Actor
+) {
+  const clock = yield* Clock.Clock
+  const monotonic = monotonicMillis(clock)
+  const actors = yield* makeActors(kind, make, ({ idle, lastUsed }) => idle && lastUsed < clock.currentTimeMillisUnsafe() - IDLE_MS)
+  yield* Effect.sync(() => {
+    const before = monotonic() - HELD_MS
+    for (const actor of actors.all()) if (!actor.idle) actor.timeOutCallers(before)
+  }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
+  return actors
+})

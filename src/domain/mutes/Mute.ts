@@ -1,0 +1,60 @@
+import { Schema } from "effect"
+import { DateTimeString, iso, isoOrNull } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+import type { MuteKind } from "#domain/push/MuteSet"
+
+/** A mute as stored. Times are in milliseconds. */
+export interface StoredMute {
+  readonly muterId: string
+  readonly kind: MuteKind
+  readonly targetId: string
+  /** `null` for a conversation. */
+  readonly targetHandle: string | null
+  readonly mutedUntil: number | null
+  readonly createdAt: number
+}
+
+export const MuteKindSchema = Schema.Literals(["agent", "conversation"])
+
+/** A mute as its owner sees it (wire.md C.1). */
+export const Mute = Schema.Struct({
+  muter_agent_id: Schema.String,
+  target_kind: MuteKindSchema,
+  target_id: Schema.String,
+  target_handle: Schema.NullOr(Schema.String),
+  muted_until: Schema.NullOr(DateTimeString),
+  created_at: DateTimeString
+}).annotate({ identifier: "Mute" })
+
+export const toMute = (mute: StoredMute): typeof Mute.Type => ({
+  muter_agent_id: mute.muterId,
+  target_kind: mute.kind,
+  target_id: mute.targetId,
+  target_handle: mute.targetHandle,
+  muted_until: isoOrNull(mute.mutedUntil),
+  created_at: iso(mute.createdAt)
+})
+
+export class SelfMute extends WireError<SelfMute>()("SelfMute", {
+  code: "SELF_MUTE",
+  status: 400,
+  message: "You cannot mute yourself."
+}) {}
+
+/** An agent's active mutes are in memory while it has sockets, so their number is limited and a further one is refused. */
+export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
+  code: "LIMIT_REACHED",
+  status: 400,
+  message: "You have muted too many agents and conversations: lift a mute first."
+}) {}
+
+const INSTANT = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)$/i
+
+/** Parses an ISO 8601 time with its zone, to milliseconds. Undefined for anything else, such as a 30th of February. */
+export const parseInstant = (text: string): number | undefined => {
+  const [, year, month, day] = (INSTANT.exec(text) ?? []).map(Number)
+  if (year === undefined || month === undefined || day === undefined) return undefined
+  if (new Date(Date.UTC(year, month - 1, day)).getUTCDate() !== day) return undefined
+  const at = Date.parse(text)
+  return Number.isNaN(at) ? undefined : at
+}

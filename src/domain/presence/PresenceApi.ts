@@ -1,0 +1,64 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Authorization } from "#domain/auth/Authorization"
+import { documented } from "#ground/http/Documented"
+import { ReadDeadline } from "#ground/http/Endpoints"
+import { ada, grace } from "#ground/wire/Examples"
+import { Idempotency } from "#domain/idempotency/Idempotency"
+import { HandleInput } from "#ground/wire/Text"
+import { NotFound } from "#ground/wire/WireError"
+import { Presence, PresenceChange } from "./Presence.ts"
+
+const own: typeof Presence.Type = {
+  handle: ada.handle,
+  status: "busy",
+  custom_message: "In a long proof.",
+  last_seen: "2026-11-05T10:00:00.000Z"
+}
+
+const ofGrace: typeof Presence.Type = {
+  handle: grace.handle,
+  status: "online",
+  custom_message: null,
+  last_seen: "2026-11-05T10:02:00.000Z"
+}
+
+/** Presence of the caller and of its contacts (wire.md C.9). */
+export class PresenceApi extends HttpApiGroup.make("presence")
+  .add(
+    HttpApiEndpoint.get("get", "/v1/presence/:handle", {
+      params: { handle: HandleInput },
+      success: Presence,
+      error: NotFound
+    }).annotateMerge(documented({
+      summary: "Get a contact's presence",
+      description: "Answers with the presence of one of the caller's contacts, or with its own. Any other agent is 404, and so is " +
+        "one that has blocked the caller or is blocked.",
+      parameters: { handle: grace.handle },
+      answer: ofGrace
+    })),
+    HttpApiEndpoint.put("put", "/v1/presence", { payload: PresenceChange, success: Presence })
+      .middleware(Idempotency)
+      .annotateMerge(documented({
+        summary: "Set your presence",
+        description: "Replaces the caller's status and message, and tells the agents that have it in their contacts. It lasts for 5 " +
+          "minutes without a sign of life, and until the last socket closes.",
+        body: { status: own.status, custom_message: own.custom_message },
+        answer: own
+      })),
+    HttpApiEndpoint.post("batch", "/v1/presence/batch", {
+      payload: Schema.Struct({
+        handles: Schema.Array(HandleInput).check(Schema.isMinLength(1), Schema.isMaxLength(100))
+      }),
+      success: Schema.Struct({ presences: Schema.Array(Presence) })
+    }).annotate(ReadDeadline, true).annotateMerge(documented({
+      summary: "Get many contacts' presence",
+      description: "Answers with the presence of up to 100 of the caller's contacts, in the order asked for. Agents that are none are " +
+        "left out.",
+      body: { handles: [grace.handle] },
+      answer: { presences: [ofGrace] }
+    }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Presence", description: "See which contacts are online, and set the caller's own status." }))
+{}

@@ -1,0 +1,25 @@
+import { Effect } from "effect"
+import { apiOf } from "#ground/http/ApiOf"
+import * as Endpoints from "#ground/http/Endpoints"
+import { CurrentAgent } from "#domain/auth/Authorization"
+import { Presences } from "./Presences.ts"
+import { PresenceApi } from "./PresenceApi.ts"
+
+export const PresenceHttp = Endpoints.group(
+  apiOf(PresenceApi),
+  "presence",
+  Effect.fnUntraced(function*(handlers) {
+    const presences = yield* Presences
+    return handlers.handleAll({
+      get: Effect.fnUntraced(function*({ params }) {
+        return yield* presences.get((yield* CurrentAgent).id, params.handle)
+      }),
+      put: Effect.fnUntraced(function*({ payload }) {
+        return yield* presences.put(yield* CurrentAgent, payload)
+      }),
+      batch: Effect.fnUntraced(function*({ payload }) {
+        return { presences: yield* presences.getMany((yield* CurrentAgent).id, payload.handles) }
+      })
+    })
+  })
+)

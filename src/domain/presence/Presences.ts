@@ -1,0 +1,223 @@
+import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
+import type { SqlError } from "effect/sql"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { Agents } from "#domain/agents/Agents"
+import { Config } from "#ground/platform/Config"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { NotFound, type Unavailable } from "#ground/wire/WireError"
+import { PresencePosts } from "#domain/webhooks/PresencePosts"
+import {
+  alive,
+  chosen,
+  gone,
+  messageOf,
+  type Presence,
+  presenceAt,
+  type PresenceChange,
+  type PresenceState,
+  toPresence,
+  unknownPresence,
+  whenDue
+} from "./Presence.ts"
+import { type KeptPresence, PresenceRepo, type VisiblePresence } from "./PresenceRepo.ts"
+import { PresenceStore } from "./PresenceStore.ts"
+
+/** Holders (agents that have an agent as a contact) that are notified in one turn of the event loop. */
+const SLICE = 100
+/** Pause between slices, so that an agent with many holders that changes all the time does not use the whole process. */
+const PAUSE = "1 millis"
+/** Rows written by one statement. */
+const KEEP_ROWS = 500
+const SWEEP = "1 second"
+
+/**
+ * Keeps the presence of agents (wire.md G.14). The states of live agents are in the store. The message and the last
+ * sign of life are also written to the database, at most a second later, to outlive the process. A crash loses at most
+ * that second of connects, closes and changes. Events go to the holders: the agents that have the changed agent as a
+ * contact. One fiber notifies them, slice by slice with a pause in between. So an agent with ten thousand holders
+ * delays the sends of others by one slice, and the presence events of others by some 200 ms. If an agent changes again
+ * before its holders are notified, they are notified once, of the latest state.
+ */
+export class Presences extends Context.Service<Presences, {
+  /** The presence of the viewer or of one of its contacts. For any other agent, it fails with NotFound. */
+  readonly get: (viewerId: string, handle: string) => Effect.Effect<typeof Presence.Type, NotFound | Unavailable>
+  /** The presences in the order of the handles, without those that the viewer may not see. */
+  readonly getMany: (
+    viewerId: string,
+    handles: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<typeof Presence.Type>, Unavailable>
+  /** Sets the agent's own presence, and notifies its holders even if nothing changed. */
+  readonly put: (
+    agent: { readonly id: string; readonly handle: string },
+    change: typeof PresenceChange.Type
+  ) => Effect.Effect<typeof Presence.Type, Unavailable>
+  /**
+   * Updates the state after a socket of the agent opened, closed or showed life. Takes the agent's sockets on all nodes
+   * into account.
+   */
+  readonly sockets: (agentId: string) => Effect.Effect<void, Unavailable>
+  /**
+   * Sets a deleted account offline and removes its stored presence (wire.md G.12). Idempotent. When this returns, the
+   * account's holders have been notified.
+   */
+  readonly end: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Completes once no notifications are waiting. */
+  readonly told: Effect.Effect<void>
+}>()("parley/presence/Presences") {
+  static readonly layer = Layer.effect(
+    Presences,
+    Effect.gen(function*() {
+      const liveAgents = yield* LiveAgents
+      const agents = yield* Agents
+      const clock = yield* Clock.Clock
+      const lifetimeMs = (yield* Config).PRESENCE_LIFETIME_SECONDS * 1_000
+      const posts = yield* PresencePosts
+      const repo = yield* PresenceRepo
+      const store = yield* PresenceStore
+      const now = () => clock.currentTimeMillisUnsafe()
+
+      /** Agents whose row is to be written because their state is newer. */
+      const unkept = new Set<string>()
+      /** Agents whose holders are still to be notified. */
+      const untold = new Set<string>()
+      /** The agent whose holders are being notified right now. */
+      let toldNow: string | undefined
+      const telling = yield* Latch.make()
+      const idle = yield* Latch.make(true)
+
+      const announce = (agentId: string): void => {
+        untold.add(agentId)
+        idle.closeUnsafe()
+        telling.openUnsafe()
+      }
+
+      const stored = (kept: KeptPresence | undefined): PresenceState =>
+        kept === undefined ? unknownPresence : { ...unknownPresence, ...kept }
+
+      const loaded = Effect.fnUntraced(function*(agentId: string) {
+        const known = (yield* store.get([agentId])).get(agentId)
+        return known ?? stored(yield* repo.kept(agentId))
+      })
+
+      const change = Effect.fnUntraced(function*(
+        agentId: string,
+        to: (state: PresenceState, at: number) => PresenceState,
+        always: boolean
+      ) {
+        const otherwise = yield* loaded(agentId)
+        const { after, before } = yield* store.update(agentId, otherwise, (state) => to(state, now()))
+        const changed = always || before.status !== after.status
+        if (changed) announce(agentId)
+        if (changed || after.expiresAt === null) unkept.add(agentId)
+        return after
+      })
+
+      /** Reads `isConnected` when the change is applied, because a socket may have closed since the change was requested. */
+      const sockets = (agentId: string) =>
+        change(agentId, (state, at) => liveAgents.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at), false)
+
+      const seen = Effect.fnUntraced(function*(rows: ReadonlyArray<VisiblePresence>) {
+        const held = yield* store.get(rows.map((row) => row.agentId))
+        const at = now()
+        return new Map(rows.map(({ agentId, customMessage, handle, lastSeen }) => {
+          const state = held.get(agentId) ?? stored({ customMessage, lastSeen })
+          return [handle, toPresence(handle, presenceAt(state, at))] as const
+        }))
+      })
+
+      const visible = (viewerId: string, handles: ReadonlyArray<string>) =>
+        Effect.flatMap(unavailableOnSqlError(repo.visible(viewerId, handles)), seen)
+
+      const tell = Effect.fnUntraced(function*(agentId: string): Effect.fn.Return<void, SqlError.SqlError | Unavailable> {
+        const agent = (yield* agents.byIds([agentId])).get(agentId)
+        if (agent === undefined) return
+        const state = presenceAt(yield* loaded(agentId), now())
+        const payload = JSON.stringify(toPresence(agent.handle, state))
+        const frame = `{"type":"presence.update","payload":${payload}}`
+        for (let above = "";;) {
+          const slice = yield* repo.holders(agentId, above, SLICE)
+          for (const { blocked, holder } of slice) {
+            if (!blocked) liveAgents.tell(holder, { _tag: "Event", frame })
+          }
+          const hooked = slice.flatMap(({ blocked, holder, hooked }) => hooked && !blocked ? [holder] : [])
+          if (hooked.length > 0) posts.tell(hooked, agent.handle, payload)
+          if (slice.length < SLICE) return
+          above = slice.at(-1)!.holder
+          yield* Effect.sleep(PAUSE)
+        }
+      })
+
+      yield* Effect.gen(function*() {
+        yield* telling.await
+        telling.closeUnsafe()
+        for (const agentId of untold) {
+          untold.delete(agentId)
+          toldNow = agentId
+          yield* Effect.catchCause(tell(agentId), (cause) => Effect.logWarning("A change of presence was not pushed", cause))
+          toldNow = undefined
+          yield* nextTurn
+        }
+        if (untold.size === 0) idle.openUnsafe()
+      }).pipe(Effect.forever, Effect.forkScoped)
+
+      /** Writes the rows of changed states, and releases the agents that are offline. */
+      const keep = Effect.gen(function*() {
+        while (unkept.size > 0) {
+          const ids = [...unkept.keys().take(KEEP_ROWS)]
+          for (const id of ids) unkept.delete(id)
+          const states = yield* store.get(ids)
+          const rows = Array.from(states, ([agentId, { customMessage, lastSeen }]) => ({ agentId, customMessage, lastSeen }))
+          yield* repo.keep(rows).pipe(
+            Effect.tapError(() => Effect.sync(() => ids.forEach((id) => unkept.add(id))))
+          )
+          for (const [id, state] of states) yield* store.release(id, state)
+        }
+      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence could not be written to the database", cause)))
+
+      const sweep = Effect.gen(function*() {
+        for (const id of yield* store.due(now(), lifetimeMs)) yield* change(id, (state, at) => whenDue(state, at, lifetimeMs), false)
+      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Expired presence could not be set offline", cause)))
+
+      yield* Effect.addFinalizer(() => keep)
+      yield* Effect.andThen(sweep, keep).pipe(Effect.repeat(Schedule.spaced(SWEEP)), Effect.delay(SWEEP), Effect.forkScoped)
+
+      return Presences.of({
+        get: Effect.fn("Presences.get")(function*(viewerId, handle) {
+          const found = (yield* visible(viewerId, [handle])).get(handle)
+          return found ?? (yield* new NotFound({ message: "There is no such presence for you." }))
+        }),
+        getMany: Effect.fn("Presences.getMany")(function*(viewerId, handles) {
+          const found = yield* visible(viewerId, handles)
+          return handles.flatMap((handle) => found.get(handle) ?? [])
+        }),
+        put: Effect.fn("Presences.put")(function*(agent, { status, ...rest }) {
+          const message = messageOf({ status, ...rest })
+          const state = yield* unavailableOnSqlError(
+            change(agent.id, (before, at) => chosen(before, status, message, at, lifetimeMs), true)
+          )
+          return toPresence(agent.handle, state)
+        }),
+        sockets: (agentId) => Effect.asVoid(unavailableOnSqlError(sockets(agentId))),
+        end: Effect.fn("Presences.end")(function*(agentId) {
+          yield* unavailableOnSqlError(Effect.gen(function*() {
+            const otherwise = yield* loaded(agentId)
+            const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
+            // Notify the holders here. The fiber above might read them only after the deletion has removed the
+            // contacts.
+            if (before.status !== after.status || untold.delete(agentId) || toldNow === agentId) yield* tell(agentId)
+            unkept.delete(agentId)
+            yield* repo.remove(agentId)
+            yield* store.release(agentId, after)
+          }))
+        }),
+        told: idle.await
+      })
+    })
+  )
+}
+
+/** Waits for the event loop's next turn, so that pending input and output is handled first. */
+const nextTurn: Effect.Effect<void> = Effect.callback((resume) => {
+  const handle = setImmediate(() => resume(Effect.void))
+  return Effect.sync(() => clearImmediate(handle))
+})

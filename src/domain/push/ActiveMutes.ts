@@ -1,0 +1,39 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
+import type { MuteKind } from "./MuteSet.ts"
+
+const ACTIVE = `(m.muted_until IS NULL OR m.muted_until > $2::bigint)`
+
+const ALL = `SELECT m.target_id, m.muted_until FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE}`
+
+const ONE = `SELECT m.muted_until FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE} AND m.kind = $3 AND m.target_id = $4`
+
+/** Reads the mutes that are active at a given time, so that sockets do not show muted messages. The room `mutes` writes them. */
+export class ActiveMutes extends Context.Service<ActiveMutes, {
+  /** The target and the end of each mute, in milliseconds. A `null` end means that the mute has no end. */
+  readonly all: (
+    muterId: string,
+    at: number
+  ) => Effect.Effect<ReadonlyArray<{ readonly target_id: string; readonly muted_until: number | null }>, SqlError.SqlError>
+  /** The end of one mute, or undefined if the target is not muted. */
+  readonly one: (
+    muterId: string,
+    kind: MuteKind,
+    targetId: string,
+    at: number
+  ) => Effect.Effect<{ readonly muted_until: number | null } | undefined, SqlError.SqlError>
+}>()("parley/push/ActiveMutes") {
+  static readonly layer = Layer.effect(
+    ActiveMutes,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const all = database.prepared<{ target_id: string; muted_until: number | null }>("all_mutes", ALL)
+      const one = database.prepared<{ muted_until: number | null }>("active_mute", ONE)
+      return ActiveMutes.of({
+        all: (muterId, at) => all([muterId, at]),
+        one: (muterId, kind, targetId, at) => Effect.map(one([muterId, at, kind, targetId]), ([row]) => row)
+      })
+    })
+  )
+}

@@ -1,0 +1,274 @@
+import { Clock, Context, Deferred, Effect, Layer, Schedule, Schema } from "effect"
+import { Config } from "#ground/platform/Config"
+import { Members } from "#ground/cluster/Members"
+import { type Answer, NodeCalls } from "#ground/cluster/NodeCalls"
+import { NodeLines } from "#ground/cluster/NodeLines"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { pushedThere, remotePushQueue } from "#ground/platform/Metrics"
+import type { Push } from "./LiveAgent.ts"
+import { Notice } from "./Notice.ts"
+import { PushQueue, pushTo, readPush, readSockets } from "./PushQueue.ts"
+import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
+
+/** Handles what other nodes send to this node. */
+export interface RemoteListener {
+  readonly push: (agentId: string, push: Push) => void
+  readonly notice: (notice: Notice) => Effect.Effect<void>
+  /** Pushes for sockets on this node may have been lost. The messages are in storage. */
+  readonly missed: () => void
+  /** A node is gone, or was unreachable, and these agents had sockets there. Its notices may be lost. Storage has the changes. */
+  readonly parted: (agentIds: ReadonlyArray<string>) => void
+}
+
+/**
+ * A cache of the sockets that agents have on other nodes, and the limit on how many an agent may have (AgentEntity
+ * documents what an agent owns). Each node announces to the others which agents have sockets on it. So a push goes
+ * straight from the node that committed to the nodes that show it, whichever node owns the agent, and sockets stay when
+ * shards move. Announcements, pushes and calls to a node are in one order (NodeLine.ts), and all of them are lost when
+ * the node's line breaks. When a line begins, each side announces all its sockets. Once the other side has received
+ * them, it reads from storage what it may have missed: messages, keys and mutes.
+ *
+ * A place is assigned at once, from what this node knows. Nodes that assign the last places at the same time exceed the
+ * limit together. Once they have received each other's announcements, each closes its own surplus, by an order that is
+ * the same on all nodes (SocketPlaces). The limit holds as soon as all announcements have arrived, and no socket that
+ * was known before loses its place to a new one.
+ */
+export class PushRouter extends Context.Service<PushRouter, {
+  /** The number of an agent's sockets on other nodes, as far as these have announced them. */
+  readonly count: (agentId: string) => number
+  readonly tell: (agentId: string, push: Push) => void
+  /** Takes a place for one more socket of an agent on this node and announces it. Undefined if no free place is known. */
+  readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
+  /** Releases the place. Idempotent. */
+  readonly leave: (place: SocketSlot) => void
+  /**
+   * Completes once every reachable node has received what this node has announced, and this node what those nodes had
+   * announced by then. After that, they push here what they commit, and a place that is still held is kept. Waits a
+   * second at most.
+   */
+  readonly reachable: Effect.Effect<void>
+  /**
+   * Completes once `reachable` does for all listed nodes, or after three seconds. Until then, the nodes push nothing to
+   * this node's sockets.
+   */
+  readonly introduced: Effect.Effect<void>
+  /** Whether each listed node has sent something lately. Otherwise notices of a node may be missing on this node. */
+  readonly hearsAll: () => boolean
+  /**
+   * Applies a notice on the other nodes. If a listed node does not confirm, this takes a second, because the caches of
+   * that node have expired by then. That node reads keys and mutes again when its line begins.
+   */
+  readonly everywhere: (notice: Notice) => Effect.Effect<void>
+  readonly listen: (listener: RemoteListener) => void
+}>()("parley/push/PushRouter") {
+  static readonly layer = Layer.effect(
+    PushRouter,
+    Effect.gen(function*() {
+      const members = yield* Members
+      const lines = yield* NodeLines
+      const calls = yield* NodeCalls
+      const clock = yield* Clock.Clock
+      const now = monotonicMillis(clock)
+      const fork = Effect.runForkWith(yield* Effect.context<never>())
+      const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
+      const here = new Map<string, ReadonlyArray<SocketSlot>>()
+      const queues = new Map<string, PushQueue>()
+      let listener: RemoteListener | undefined
+
+      const elsewhere = (agentId: string): ReadonlyArray<Elsewhere> => {
+        const found: Array<Elsewhere> = []
+        for (const [node, { sockets }] of queues) {
+          const since = sockets.get(agentId)
+          if (since !== undefined) found.push([node, since])
+        }
+        return found
+      }
+      const count = (agentId: string): number => {
+        let sockets = 0
+        for (const queue of queues.values()) sockets += queue.sockets.get(agentId)?.length ?? 0
+        return sockets
+      }
+
+      /** Agents whose sockets on this node have changed since the last announcement. */
+      const changed = new Set<string>()
+      /** Wakes the callers of `reachable` that wait for the next announcement. */
+      let waiting: Array<Effect.Effect<unknown>> = []
+      /** Answers the nodes that called `node/reach` before the changes were announced. */
+      let answers: Array<() => void> = []
+      let isSpeaking = false
+      let spokeAt = Number.NEGATIVE_INFINITY
+      const pauseLeft = (): number => spokeAt + Math.max(0, queues.size - NODES_AT_ONCE) * PAUSE_MS - now()
+      const announceChanged = (): void => {
+        spokeAt = now()
+        for (const agentId of changed) for (const queue of queues.values()) queue.announce(agentId, here)
+        changed.clear()
+        for (const answer of answers) answer()
+        answers = []
+      }
+      const speak = Effect.suspend(() => {
+        isSpeaking = false
+        announceChanged()
+        const waited = waiting
+        waiting = []
+        return waited.length === 0 ? Effect.void : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
+      })
+      /**
+       * Each announcement is a frame for each other node, and so is each question whether it has arrived. So all
+       * announcements of a turn of the event loop go together. With many nodes, a pause follows, and those of the pause
+       * go together too. Therefore a node uses a twentieth of its processor for announcements at most.
+       */
+      const speakSoon = (): void => {
+        if (isSpeaking) return
+        isSpeaking = true
+        const pause = pauseLeft()
+        fork(Effect.andThen(pause > 0 ? Effect.sleep(pause) : Effect.yieldNow, speak))
+      }
+
+      const announce = (agentId: string, places: ReadonlyArray<SocketSlot>): void => {
+        if (places.length > 0) here.set(agentId, places)
+        else here.delete(agentId)
+        if (queues.size === 0) return
+        changed.add(agentId)
+        // Announce at once if no pause is left. Sends that this node accepts later follow on the line, so that the
+        // socket gets their echoes.
+        if (pauseLeft() > 0) speakSoon()
+        else announceChanged()
+      }
+      const leave = (place: SocketSlot): void => {
+        const places = here.get(place.agentId)
+        if (places?.includes(place) === true) announce(place.agentId, places.filter((other) => other !== place))
+      }
+      /** Closes surplus sockets on this node after other nodes have announced sockets of an agent. */
+      const settle = (agentId: string): void => {
+        const places = here.get(agentId)
+        if (places === undefined || places.length + count(agentId) <= limit) return
+        for (const place of beyond(limit, lines.self, places, elsewhere(agentId))) {
+          leave(place)
+          place.displaced()
+        }
+      }
+
+      lines.watch({
+        began: (line) => {
+          const queue = new PushQueue(line)
+          queues.set(line.node, queue)
+          for (const agentId of here.keys()) queue.announce(agentId, here)
+          // Read storage after the node has received the announcements, because until then it pushes nothing to this
+          // node.
+          fork(Effect.map(calls.call(line.node, "node/reach", "", null), () => {
+            listener?.missed()
+            listener?.parted([])
+          }))
+        },
+        ended: (line) => {
+          const queue = queues.get(line.node)
+          if (queue?.line !== line) return
+          queues.delete(line.node)
+          listener?.parted([...queue.sockets.keys()])
+        }
+      })
+      lines.hear("sockets", (line, entry) => {
+        const queue = queues.get(line.node)
+        if (queue === undefined) return
+        const sockets = readSockets(entry)
+        for (const [agentId, since] of sockets) {
+          if (since.length > 0) queue.sockets.set(agentId, since)
+          else queue.sockets.delete(agentId)
+        }
+        for (const [agentId] of sockets) settle(agentId)
+      })
+      for (const topic of ["hint", "echo", "event"] as const) {
+        lines.hear(topic, (_, entry) => {
+          const { committedAt, push, to } = readPush(entry)
+          if (committedAt !== null) pushedThere.millis(Math.max(0, clock.currentTimeMillisUnsafe() - committedAt))
+          for (const [agentId, no] of to) listener?.push(agentId, pushTo(push, no))
+        })
+      }
+      lines.hear("missed", () => listener?.missed())
+      // The answer follows the announcement of all places that were assigned before it, so the asking node knows them
+      // when it goes on.
+      yield* calls.serve("node/reach", () =>
+        Effect.suspend(() =>
+          changed.size === 0 ? Effect.succeed(DONE) : Effect.callback<Answer>((resume) => {
+            answers.push(() => resume(Effect.succeed(DONE)))
+          })))
+      yield* calls.serve("node/notice", (_, notice) =>
+        Effect.suspend(() => Effect.as(listener?.notice(decodeNotice(notice)) ?? Effect.void, DONE)))
+      yield* remotePushQueue.readsIn(() => queues.values().reduce((sum, { waiting }) => sum + waiting, 0))
+      yield* lines.start
+
+      /** Calls a procedure on all reachable nodes and returns those that have executed it. Waits a second at most. */
+      const onAll = (procedure: string, payload: unknown): Effect.Effect<ReadonlySet<string>> =>
+        Effect.suspend(() => {
+          const until = now() + PATIENCE_MS
+          const done = new Set<string>()
+          return Effect.as(Effect.forEach(queues.values(), ({ line }) =>
+            Effect.map(calls.call(line.node, procedure, "", payload, until), (answer) => {
+              if (typeof answer === "string") return
+              if (answer.ending === "done") done.add(line.node)
+              // The node takes no more calls. With a new line, it reads from storage what it has missed.
+              else line.end("silence", new Error(`it did not take ${procedure}`))
+            }), { concurrency: "unbounded", discard: true }), done)
+        })
+
+      return PushRouter.of({
+        count,
+        tell: (agentId, push) => {
+          for (const queue of queues.values()) if (queue.sockets.has(agentId)) queue.push(agentId, push)
+        },
+        enter: (agentId, displaced) => {
+          const places = here.get(agentId) ?? []
+          const known = places.length + count(agentId)
+          if (known >= limit) return undefined
+          const contested = queues.size > 0 && known + 1 > limit * NEAR
+          // A contested place comes after those that another node assigns uncontested meanwhile.
+          const time = clock.currentTimeMillisUnsafe() + (contested ? PATIENCE_MS : 0)
+          const place: SocketSlot = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
+          announce(agentId, [...places, place])
+          return place
+        },
+        leave,
+        reachable: Effect.flatMap(Deferred.make<void>(), (heard) =>
+          Effect.suspend(() => {
+            if (queues.size === 0) return Effect.void
+            waiting.push(Deferred.succeed(heard, undefined))
+            speakSoon()
+            return Deferred.await(heard)
+          })),
+        hearsAll: () => [...members.others()].every((node) => now() - (lines.to(node)?.heardAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS),
+        introduced: Effect.suspend(() => {
+          const others = [...members.others()]
+          return others.every((node) => queues.has(node)) ? Effect.asVoid(onAll("node/reach", null)) : Effect.fail("not yet")
+        }).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
+        everywhere: (notice) =>
+          Effect.suspend(() => {
+            const until = now() + PATIENCE_MS
+            return Effect.flatMap(onAll("node/notice", notice), (done) =>
+              [...members.others()].every((node) => done.has(node)) ? Effect.void : Effect.sleep(Math.max(0, until - now())))
+          }),
+        listen: (made) => {
+          listener = made
+        }
+      })
+    })
+  )
+}
+
+const DONE: Answer = { ending: "done", value: null }
+const decodeNotice = Schema.decodeUnknownSync(Notice)
+/** How long callers wait for other nodes, in milliseconds. */
+const PATIENCE_MS = 1_000
+const INTRODUCTION = "3 seconds"
+/** With more other nodes than this, there is a pause between announcements: PAUSE_MS for each further node. */
+const NODES_AT_ONCE = 2
+const PAUSE_MS = 0.5
+/**
+ * The share of an agent's limit above which a new socket waits for the announcements of other nodes. Below it, two
+ * nodes that accept sockets at the same time cannot exceed the limit.
+ */
+const NEAR = 0.5
+/**
+ * How long a node may send nothing before its notices may be missing on this node, in milliseconds. A node sends
+ * something twice a second.
+ */
+const UNHEARD_MS = 1_500

@@ -1,0 +1,51 @@
+import { Clock, Effect } from "effect"
+import { Config } from "#ground/platform/Config"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { RateLimits } from "#ground/rates/RateLimits"
+import type { RateState } from "#ground/rates/RateRule"
+import { iso } from "#ground/wire/Text"
+import { LiveAgents } from "./LiveAgents.ts"
+
+/**
+ * Makes the function that warns a sender's sockets once it has used most of its rate of sends. Over all nodes, a sender
+ * gets one warning in `LIMITS_WARNING_SECONDS`.
+ */
+export const makeRateWarnings = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const config = yield* Config
+  const limits = yield* RateLimits
+  const liveAgents = yield* LiveAgents
+  const fork = Effect.runForkWith(yield* Effect.context<never>())
+  const monotonic = monotonicMillis(clock)
+  const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
+  const warnFrom = config.LIMITS_WARNING_PERCENT / 100
+  const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
+  /** When each sender was last warned, oldest first. Saves calls to the shared count. */
+  const warned = new Map<string, number>()
+
+  return (senderId: string, { limit, remaining, resetMs }: RateState): void => {
+    if (limit - remaining < limit * warnFrom) return
+    const at = monotonic()
+    for (const [id, then] of warned) {
+      if (at - then < warnEveryMs) break
+      warned.delete(id)
+    }
+    if (warned.has(senderId)) return
+    warned.set(senderId, at)
+    const frame = JSON.stringify({
+      type: "rate_limit.warning",
+      payload: {
+        endpoint: "POST /v1/messages",
+        limit,
+        remaining,
+        reset_at: iso(clock.currentTimeMillisUnsafe() + resetMs),
+        message: "Most of this second's sends are used: slow down."
+      }
+    })
+    // The count is shared: another node may have sent the warning.
+    fork(Effect.match(limits.take(warningRate, senderId), {
+      onFailure: () => undefined,
+      onSuccess: () => liveAgents.tell(senderId, { _tag: "Event", frame })
+    }))
+  }
+})

@@ -1,0 +1,93 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import type { RateRule } from "#ground/rates/RateRule"
+import { Database } from "#ground/database/Sql"
+import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+
+/** Whether an attempt was counted, and how full the window is. */
+export interface Attempted {
+  /** 0 if the attempt was counted. If it was refused, the milliseconds until another attempt can succeed. */
+  readonly waitMs: number
+  readonly remaining: number
+  /** Milliseconds until the oldest attempt leaves the window. */
+  readonly resetMs: number
+}
+
+/** All SQL on the table address_attempts. */
+export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
+  /**
+   * Counts an attempt, or refuses it and counts nothing, in one statement. The row is locked between the test and
+   * the count, so the limit holds for any number of concurrent attempts in any number of processes. If `now` is
+   * earlier than the newest attempt, that attempt's time is used instead. If that time is more than a window or
+   * more than `SET_BACK_MS` ahead, the clock was set back, and the attempts later than `now` do not count.
+   */
+  readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, SqlError.SqlError>
+  /** Removes some rows whose attempts have all left the window by `now`. */
+  readonly sweep: (now: number) => Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/registration/AddressAttemptsRepo") {
+  static readonly layer = Layer.effect(
+    AddressAttemptsRepo,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { prepared } = yield* Database
+      const attempt = prepared<Row>("address_attempt", ATTEMPT)
+      return AddressAttemptsRepo.of({
+        attempt: (rule, address, now) =>
+          Effect.flatMap(
+            attempt([rule.name, address, now, rule.windowMs, rule.limit, Math.min(rule.windowMs, SET_BACK_MS)]),
+            ([row]) => row === undefined ? Effect.die(new Error("no row")) : Effect.succeed(read(rule, row, now))
+          ),
+        sweep: (now) =>
+          Effect.map(
+            // PostgreSQL tests the outer condition again under the lock. So a row that got another attempt meanwhile stays.
+            sql`DELETE FROM address_attempts WHERE over_at <= ${now} AND (route, address) IN (
+              SELECT route, address FROM address_attempts WHERE over_at <= ${now}
+              ORDER BY over_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
+            (rows) => batchUpTo(SWEEP_ROWS)(rows.length)
+          )
+      })
+    })
+  )
+}
+
+const SWEEP_ROWS = 500
+
+interface Row {
+  readonly refused: boolean
+  readonly attemptedAt: ReadonlyArray<number>
+}
+
+const read = (rule: RateRule, { attemptedAt, refused }: Row, now: number): Attempted => {
+  const at = Math.max(now, attemptedAt.at(-1) ?? now)
+  const leaving = attemptedAt[attemptedAt.length - rule.limit]
+  return {
+    waitMs: refused && leaving !== undefined ? Math.max(1, leaving + rule.windowMs - at) : 0,
+    remaining: Math.max(0, rule.limit - attemptedAt.length),
+    resetMs: Math.max(0, (attemptedAt[0] ?? at) + rule.windowMs - at)
+  }
+}
+
+// Updates the row even when it refuses an attempt. Only an update returns the latest version of a row that others change.
+const ATTEMPT = `
+  INSERT INTO address_attempts AS a (route, address, attempted_at, refused, over_at)
+  VALUES ($1, $2, ARRAY[$3::bigint], false, $3::bigint + $4::bigint)
+  ON CONFLICT (route, address) DO UPDATE SET (attempted_at, refused, over_at) = (
+    SELECT
+      CASE WHEN full_up THEN within ELSE within || at END,
+      full_up,
+      CASE WHEN full_up THEN LEAST(a.over_at, at + $4::bigint) ELSE at + $4::bigint END
+    FROM (
+      SELECT at, within, cardinality(within) >= $5::bigint AS full_up
+      FROM (
+        SELECT at, ARRAY(
+          SELECT t FROM unnest(a.attempted_at) AS t WHERE t > at - $4::bigint AND t <= at ORDER BY t
+        ) AS within
+        FROM (
+          SELECT CASE WHEN newest > $3::bigint + $6::bigint THEN $3::bigint ELSE greatest(newest, $3::bigint) END AS at
+          FROM (SELECT a.attempted_at[cardinality(a.attempted_at)] AS newest) AS latest
+        ) AS moment
+      ) AS looked
+    ) AS decided
+  )
+  RETURNING refused, attempted_at AS "attemptedAt"`

@@ -1,0 +1,115 @@
+import { Clock, Context, Effect, Exit, Layer } from "effect"
+import type { HttpServerRequest } from "effect/http"
+import type { SqlError } from "effect/sql"
+import { addressKey, addressOf } from "#ground/http/ClientAddress"
+import { Config } from "#ground/platform/Config"
+import type { Batch } from "#ground/cluster/Job"
+import { showLimit } from "#ground/http/RateHeaders"
+import { Limits } from "#ground/rates/Limits"
+import { RateLimits, showRefusal } from "#ground/rates/RateLimits"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { rateRefusal, type RateRule } from "#ground/rates/RateRule"
+import { SlidingWindows } from "#ground/rates/SlidingWindows"
+import { RateLimited, type Unavailable } from "#ground/wire/WireError"
+import { AddressAttemptsRepo, type Attempted } from "./AddressAttemptsRepo.ts"
+
+export type LimitedRoute = "register" | "register_verify" | "recover" | "recover_verify" | "rotate" | "rotate_verify"
+
+/**
+ * How often an IP address may try each route that mails or checks a code (wire.md G.15). No address is ever banned.
+ *
+ * Attempts are counted in the database, in one row per address and route for all processes. These limits guard
+ * mailboxes and codes, so they must hold even without Redis. During a flood, this process refuses attempts by its
+ * own count and by the refusals that it has cached. Only attempts that may be allowed cost a statement.
+ */
+export class AddressLimits extends Context.Service<AddressLimits, {
+  readonly take: (
+    route: LimitedRoute,
+    request: HttpServerRequest.HttpServerRequest
+  ) => Effect.Effect<void, RateLimited | Unavailable>
+  /** Removes some of the rows that do not count any more. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/registration/AddressLimits") {
+  static readonly layer = Layer.effect(
+    AddressLimits,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const clock = yield* Clock.Clock
+      const limits = yield* RateLimits
+      const inForce = yield* Limits
+      const repo = yield* AddressAttemptsRepo
+      const hour = { windowMs: 3_600_000, window: "hour" }
+      const tenMinutes = { windowMs: 600_000, window: "10 minutes" }
+      const rules: Readonly<Record<LimitedRoute, RateRule>> = {
+        register: { name: "register", limit: config.LIMITS_REGISTER_PER_HOUR, ...hour },
+        register_verify: { name: "register_verify", limit: config.LIMITS_REGISTER_VERIFY_PER_10_MINUTES, ...tenMinutes },
+        recover: { name: "recover", limit: config.LIMITS_RECOVER_PER_HOUR, ...hour },
+        recover_verify: { name: "recover_verify", limit: config.LIMITS_RECOVER_VERIFY_PER_10_MINUTES, ...tenMinutes },
+        rotate: { name: "rotate", limit: config.LIMITS_ROTATE_PER_HOUR, ...hour },
+        rotate_verify: { name: "rotate_verify", limit: config.LIMITS_ROTATE_VERIFY_PER_10_MINUTES, ...tenMinutes }
+      }
+      const now = monotonicMillis(clock)
+      const windows = new SlidingWindows(now)
+      /** Cached refusals by rule and address, oldest first. Until `until` (`now()`), the database refuses attempts by this limit. */
+      const refused = new Map<string, { readonly until: number; readonly limit: number }>()
+
+      /** Counts an attempt in the database, and also in this process's window. The window drops an attempt that was not counted. */
+      const attempt = (rule: RateRule, address: string) =>
+        Effect.acquireUseRelease(
+          Effect.suspend(() => {
+            const held = windows.hold([{ rule, key: address }])
+            return held instanceof RateLimited ? Effect.fail(held) : Effect.succeed({ held, at: now() })
+          }),
+          () => Effect.suspend(() => repo.attempt(rule, address, clock.currentTimeMillisUnsafe())),
+          ({ at, held }, exit) =>
+            Effect.sync(() => {
+              for (const place of held) {
+                if (Exit.isSuccess(exit) && exit.value.waitMs === 0) place.settle(at, now())
+                else place.release()
+              }
+            })
+        )
+
+      const take = (rule: RateRule, address: string): Effect.Effect<Attempted, RateLimited | Unavailable> =>
+        Effect.suspend(() => {
+          const name = `${rule.name} ${address}`
+          const known = refused.get(name)
+          const leftMs = known === undefined || known.limit < rule.limit ? 0 : known.until - now()
+          if (leftMs > 0) return Effect.fail(rateRefusal(rule, Math.ceil(leftMs)))
+          refused.delete(name)
+          return Effect.flatMap(unavailableOnSqlError(attempt(rule, address)), (attempted) => {
+            if (attempted.waitMs === 0) return Effect.succeed(attempted)
+            if (refused.size >= MAX_REFUSED) refused.delete(refused.keys().next().value ?? "")
+            refused.set(name, { until: now() + attempted.waitMs, limit: rule.limit })
+            return Effect.fail(rateRefusal(rule, attempted.waitMs))
+          })
+        })
+
+      return AddressLimits.of({
+        take: (route, request) => {
+          const address = addressKey(addressOf(request, config.TRUST_PROXY))
+          const rule = inForce.rule(rules[route], address)
+          if (rule.limit > MOST_IN_A_ROW) return Effect.asVoid(limits.take(rule, address))
+          return Effect.withFiber((fiber) =>
+            Effect.matchEffect(take(rule, address), {
+              onFailure: (failure) => {
+                if (failure instanceof RateLimited) showRefusal(fiber.context, failure)
+                return Effect.fail(failure)
+              },
+              onSuccess: ({ remaining, resetMs }) => {
+                showLimit(fiber.context, { limit: rule.limit, remaining, resetMs })
+                return Effect.void
+              }
+            })
+          )
+        },
+        sweep: Effect.suspend(() => repo.sweep(clock.currentTimeMillisUnsafe()))
+      })
+    })
+  )
+}
+
+/** The most attempt times in one row of the table. A higher limit is counted like all other rates (RateLimits). */
+const MOST_IN_A_ROW = 1_000
+const MAX_REFUSED = 100_000

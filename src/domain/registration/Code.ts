@@ -1,0 +1,68 @@
+import { Schema } from "effect"
+import { rateDetails, WireError } from "#ground/wire/WireError"
+
+export type Purpose = "register" | "recover" | "rotate"
+
+export class HandleInvalid extends WireError<HandleInvalid>()("HandleInvalid", {
+  code: "INVALID_HANDLE",
+  status: 400,
+  message:
+    "A handle has 3 to 30 of a-z, 0-9 and hyphen, begins with a letter, has no trailing or doubled hyphen, and is not a reserved word."
+}) {}
+
+export class HandleTaken extends WireError<HandleTaken>()("HandleTaken", {
+  code: "HANDLE_TAKEN",
+  status: 409,
+  message: "This handle is, or was, somebody's: choose another."
+}) {}
+
+export class EmailTaken extends WireError<EmailTaken>()("EmailTaken", {
+  code: "EMAIL_TAKEN",
+  status: 409,
+  message: "This e-mail address has an account already: recover its key instead."
+}) {}
+
+export class EmailExhausted extends WireError<EmailExhausted>()("EmailExhausted", {
+  code: "EMAIL_EXHAUSTED",
+  status: 409,
+  message: "This e-mail address has had as many accounts as one may have."
+}) {}
+
+export class CodeExpired extends WireError<CodeExpired>()("CodeExpired", {
+  code: "EXPIRED",
+  status: 400,
+  message: "This code is unknown, used or too old: ask for a new one."
+}) {}
+
+export class CodeInvalid extends WireError<CodeInvalid>()("CodeInvalid", {
+  code: "INVALID_CODE",
+  status: 400,
+  message: "This is not the code that was mailed.",
+  details: { attempts_remaining: Schema.Int }
+}) {}
+
+export class OtpAttemptsExhausted extends WireError<OtpAttemptsExhausted>()("OtpAttemptsExhausted", {
+  code: "OTP_ATTEMPTS_EXHAUSTED",
+  status: 429,
+  message: "Too many wrong codes: ask for a new one."
+}) {}
+
+export class OtpCooldown extends WireError<OtpCooldown>()("OtpCooldown", {
+  code: "OTP_COOLDOWN",
+  status: 429,
+  message: "A code was mailed a moment ago: wait before you ask for another.",
+  details: rateDetails
+}) {}
+
+export class OtpHourlyCap extends WireError<OtpHourlyCap>()("OtpHourlyCap", {
+  code: "OTP_HOURLY_CAP",
+  status: 429,
+  message: "This address has been mailed too many codes within an hour.",
+  details: rateDetails
+}) {}
+
+export class OtpFailed extends WireError<OtpFailed>()("OtpFailed", {
+  code: "OTP_FAILED",
+  status: 500,
+  message: "The mail with the code could not be sent: try again later."
+}) {}

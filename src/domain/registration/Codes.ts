@@ -1,0 +1,269 @@
+import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Config } from "#ground/platform/Config"
+import { Ids, sha256 } from "#ground/platform/Ids"
+import type { Batch } from "#ground/cluster/Job"
+import { Mailer } from "#ground/platform/Mailer"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { publicUrl } from "#ground/platform/PublicUrl"
+import type { Unavailable } from "#ground/wire/WireError"
+import {
+  CodeExpired,
+  CodeInvalid,
+  OtpAttemptsExhausted,
+  OtpCooldown,
+  OtpFailed,
+  OtpHourlyCap,
+  type Purpose
+} from "./Code.ts"
+import { codeMail } from "./CodeMail.ts"
+import { type Allowance, CodesRepo, HOUR_MILLIS, type NewCode, type RedeemedCode } from "./CodesRepo.ts"
+
+interface Recipient {
+  readonly id: string
+  readonly handle: string
+}
+
+export type CodeRequest =
+  | {
+    readonly purpose: "register"
+    readonly email: string
+    readonly handle: string
+    readonly displayName: string | null
+    readonly description: string | null
+    /** The account that the e-mail address already has. The mail names this account, the answer never does. */
+    readonly existing: Recipient | undefined
+  }
+  | { readonly purpose: "rotate"; readonly email: string; readonly agent: Recipient }
+
+/**
+ * One-time codes: six digits that prove access to a mailbox (wire.md D, OTP). Several
+ * pending ids may stand for one code. Each pending id has its own number of wrong tries,
+ * so an outsider who requests a code for an address does not use up the tries of its
+ * owner. All pending ids of a code share a second limit, which bounds the guesses of a
+ * caller who requests a code again and again.
+ *
+ * Mails are sent in the background with a few retries. No request waits for its mail,
+ * because the time would reveal what the mail server knows of the address. A registration
+ * or rotation is refused at once if no mail can be sent at all. If its mail still fails
+ * after the retries, its code is withdrawn and does not count for the cooldown and the
+ * hourly cap.
+ */
+export class Codes extends Context.Service<Codes, {
+  /** Returns a pending id for a code that is mailed in the background; `OtpFailed` if no mail can be sent right now. */
+  readonly send: (request: CodeRequest) => Effect.Effect<string, OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable>
+  /**
+   * Returns a pending id for a recovery, whether or not the address has an account.
+   * Within the cooldown and above the hourly cap the id stands for the code that was
+   * mailed last. A mail that still fails after a few retries is logged. Its code stays
+   * valid, although it reached nobody.
+   */
+  readonly sendQuietly: (email: string, agent: Recipient | undefined) => Effect.Effect<string, Unavailable>
+  /**
+   * Checks a code and, if it is right, runs `use` in the same transaction. Of any number
+   * of concurrent attempts with the right code, one succeeds.
+   */
+  readonly redeem: <A>(
+    answer: {
+      readonly purpose: Purpose
+      readonly pendingId: string
+      readonly code: string
+      /** If given, only a code of this agent is accepted. */
+      readonly agentId?: string
+    },
+    use: (code: RedeemedCode) => Effect.Effect<A, SqlError.SqlError>
+  ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
+  /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
+  readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
+  /** Removes some expired codes and pending ids, and some addresses whose mails do not count any more. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/registration/Codes") {
+  static readonly layer = Layer.effect(
+    Codes,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const ids = yield* Ids
+      const mailer = yield* Mailer
+      const repo = yield* CodesRepo
+      const sql = yield* SqlClient.SqlClient
+      const base = publicUrl(config)
+      const allowance: Allowance = {
+        cooldownMs: config.LIMITS_OTP_COOLDOWN_SECONDS * 1000,
+        perHour: config.LIMITS_OTP_PER_HOUR,
+        ttlMs: config.LIMITS_OTP_TTL_SECONDS * 1000
+      }
+      const tries = { perPending: config.LIMITS_OTP_ATTEMPTS, perCode: config.LIMITS_OTP_ATTEMPTS_PER_CODE }
+
+      const background = yield* FiberSet.make<void, never>()
+      const inBackground = (effect: Effect.Effect<void>) => FiberSet.run(background, effect)
+      const isFull = Effect.map(FiberSet.size(background), (size) => size >= MAX_BACKGROUND)
+      // At shutdown, mails in the background get a moment; if one is lost, its recipient can request another.
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
+
+      const make = (fields: {
+        readonly purpose: Purpose
+        readonly email: string
+        readonly agentId: string | null
+        readonly handle: string | null
+        readonly displayName: string | null
+        readonly description: string | null
+        readonly decoy: boolean
+      }) => {
+        const { decoy, ...rest } = fields
+        const id = ids.make("pnd")
+        const code = ids.code()
+        // The hash is computed for a decoy too, so that a decoy takes the same time.
+        const hash = hashOf(id, code)
+        return { code, stored: { ...rest, id, pendingId: ids.make("pnd"), hash: decoy ? null : hash } }
+      }
+
+      /** Issues a code, then runs `then`. Uninterruptible, so that a caller that disconnects leaves no cooldown without a mail. */
+      const issueWith = (code: NewCode, now: number, then: Effect.Effect<unknown>) =>
+        Effect.uninterruptible(
+          Effect.tap(repo.issue(code, allowance, now), (issued) => issued ? then : Effect.void)
+        )
+
+      const refusal = (email: string, purpose: Purpose, now: number) =>
+        Effect.flatMap(repo.wait(email, purpose, allowance, now), ({ capMs, cooldownMs }) =>
+          Effect.fail(
+            // Reports the longer of the two waits, after which both are over.
+            capMs > cooldownMs
+              ? new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
+              // Both waits are 0 if another request took the slot and gave it back meanwhile. Then the answer says 1 ms.
+              : new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
+          ))
+
+      return Codes.of({
+        send: Effect.fn("Codes.send")(
+          function*(request: CodeRequest) {
+            const { email, purpose } = request
+            yield* Effect.catch(mailer.ready, ({ reason }) => failed(purpose, reason))
+            if (yield* isFull) return yield* failed(purpose, FULL)
+            const now = yield* Clock.currentTimeMillis
+            const { code, stored } = make(
+              request.purpose === "register"
+                ? {
+                  purpose,
+                  email,
+                  agentId: null,
+                  handle: request.handle,
+                  displayName: request.displayName,
+                  description: request.description,
+                  decoy: false
+                }
+                : { purpose, email, agentId: request.agent.id, handle: null, displayName: null, description: null, decoy: false }
+            )
+            const mail = codeMail({
+              purpose,
+              to: email,
+              code,
+              handle: request.purpose === "register" ? request.handle : request.agent.handle,
+              existing: request.purpose === "register" ? request.existing?.handle : undefined,
+              base,
+              ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
+            })
+            const mailed = Effect.retry(mailer.send(mail), again).pipe(
+              Effect.catch(({ reason }) =>
+                Effect.andThen(complain(purpose, reason), Effect.ignore(repo.withdraw(stored.id, email, purpose, now)))
+              )
+            )
+            const issued = yield* issueWith(stored, now, inBackground(mailed))
+            if (!issued) return yield* refusal(email, purpose, now)
+            return stored.pendingId
+          },
+          unavailableOnSqlError
+        ),
+
+        sendQuietly: Effect.fn("Codes.sendQuietly")(
+          function*(email: string, agent: Recipient | undefined) {
+            const purpose = "recover"
+            const now = yield* Clock.currentTimeMillis
+            const { code, stored } = make({
+              purpose,
+              email,
+              agentId: agent?.id ?? null,
+              handle: null,
+              displayName: null,
+              description: null,
+              decoy: agent === undefined
+            })
+            const mailed = agent === undefined
+              ? Effect.void
+              : Effect.suspend(() =>
+                Effect.retry(
+                  mailer.send(codeMail({
+                    purpose,
+                    to: email,
+                    code,
+                    handle: agent.handle,
+                    base,
+                    ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
+                  })),
+                  again
+                )
+              )
+            const later = Effect.flatMap(isFull, (full) =>
+              inBackground(
+                full
+                  ? complain(purpose, FULL)
+                  : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
+                    Effect.andThen(mailed),
+                    Effect.catch(({ reason }) => complain(purpose, reason))
+                  )
+              ))
+            const issued = yield* issueWith(stored, now, later)
+            if (!issued) yield* repo.again(stored.pendingId, email, purpose, now)
+            return stored.pendingId
+          },
+          unavailableOnSqlError
+        ),
+
+        redeem: (answer, use) =>
+          Effect.gen(function*() {
+            const now = yield* Clock.currentTimeMillis
+            const settled = yield* sql.withTransaction(Effect.gen(function*() {
+              const tried = yield* repo.attempt(
+                {
+                  pendingId: answer.pendingId,
+                  purpose: answer.purpose,
+                  digest: sha256(answer.code),
+                  agentId: answer.agentId,
+                  ...tries
+                },
+                now
+              )
+              return tried.outcome === "used" ? { ...tried, result: yield* use(tried.code) } : tried
+            }))
+            switch (settled.outcome) {
+              case "used":
+                return settled.result
+              case "wrong":
+                return yield* new CodeInvalid({ details: { attempts_remaining: settled.remaining } })
+              case "exhausted":
+                return yield* new OtpAttemptsExhausted()
+              case "none":
+                return yield* new CodeExpired()
+            }
+          }).pipe(unavailableOnSqlError, Effect.withSpan("Codes.redeem")),
+
+        isAnothers: (pendingId, purpose, agentId) => unavailableOnSqlError(repo.isAnothers(pendingId, purpose, agentId)),
+
+        sweep: Effect.flatMap(Clock.currentTimeMillis, (now) =>
+          repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS))
+      })
+    })
+  )
+}
+
+const complain = (purpose: Purpose, reason: string) => Effect.logWarning("A mail could not be sent", { purpose, reason })
+
+const failed = (purpose: Purpose, reason: string) =>
+  Effect.andThen(complain(purpose, reason), Effect.fail(new OtpFailed()))
+
+const MAX_BACKGROUND = 1_000
+const FULL = "too many mails are waiting"
+
+/** Retries after 2, 4 and 8 seconds. */
+const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 }))
+
+const hashOf = (id: string, code: string): Buffer => sha256(Buffer.concat([Buffer.from(id), sha256(code)]))

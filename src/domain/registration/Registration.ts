@@ -1,0 +1,119 @@
+import { Context, Effect, Layer } from "effect"
+import { Accounts, type Issued } from "#domain/agents/Accounts"
+import type { AgentId } from "#domain/agents/Agent"
+import { Forbidden, type Unavailable } from "#ground/wire/WireError"
+import {
+  CodeExpired,
+  type CodeInvalid,
+  EmailExhausted,
+  EmailTaken,
+  HandleTaken,
+  type OtpAttemptsExhausted,
+  type OtpCooldown,
+  type OtpFailed,
+  type OtpHourlyCap
+} from "./Code.ts"
+import { Codes } from "./Codes.ts"
+
+export interface Applicant {
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly description: string | null
+}
+
+export interface Answer {
+  readonly pendingId: string
+  readonly code: string
+}
+
+type NotSent = OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable
+type NotRedeemed = CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable
+
+/**
+ * Creates accounts, and replaces lost or leaked keys. Whether an e-mail address has an
+ * account is revealed only to those who have proved access to its mailbox.
+ */
+export class Registration extends Context.Service<Registration, {
+  /** Mails a code and returns its pending id. The handle must be registrable. It is not reserved. */
+  readonly register: (applicant: Applicant) => Effect.Effect<string, HandleTaken | NotSent>
+  /** Creates the account. The code is used up even if the handle or the address was taken meanwhile. */
+  readonly completeRegistration: (
+    answer: Answer
+  ) => Effect.Effect<Issued, EmailTaken | EmailExhausted | HandleTaken | NotRedeemed>
+  /** Mails a code if the address has an account, suspended or not; returns a pending id in either case. */
+  readonly recover: (email: string) => Effect.Effect<string, Unavailable>
+  readonly completeRecovery: (answer: Answer) => Effect.Effect<Issued, NotRedeemed>
+  readonly rotate: (agent: { readonly id: AgentId; readonly handle: string; readonly email: string }) => Effect.Effect<string, NotSent>
+  readonly completeRotation: (answer: Answer, agentId: AgentId) => Effect.Effect<Issued, Forbidden | NotRedeemed>
+}>()("parley/registration/Registration") {
+  static readonly layer = Layer.effect(
+    Registration,
+    Effect.gen(function*() {
+      const accounts = yield* Accounts
+      const codes = yield* Codes
+
+      /**
+       * After the commit, and before the new key is returned, drops the old key from the caches and closes its sockets.
+       * Callers run this uninterruptibly, so that the sockets close even if the client disconnects meanwhile.
+       */
+      const issued = Effect.fnUntraced(function*(issue: Issued | undefined) {
+        if (issue === undefined) return yield* new CodeExpired()
+        yield* accounts.keyReplaced(issue.agent.id)
+        return issue
+      })
+
+      return Registration.of({
+        register: Effect.fn("Registration.register")(function*(applicant: Applicant) {
+          if (yield* accounts.isHandleTaken(applicant.handle)) return yield* new HandleTaken()
+          const existing = yield* accounts.byEmail(applicant.email)
+          return yield* codes.send({ ...applicant, purpose: "register", existing })
+        }),
+
+        completeRegistration: Effect.fn("Registration.completeRegistration")(function*(answer: Answer) {
+          const outcome = yield* codes.redeem({ ...answer, purpose: "register" }, (code) =>
+            accounts.create({
+              // The handle is never null in a code for a registration.
+              handle: code.handle ?? "",
+              email: code.email,
+              displayName: code.displayName,
+              description: code.description
+            }))
+          switch (outcome) {
+            case "email_taken":
+              return yield* new EmailTaken()
+            case "email_exhausted":
+              return yield* new EmailExhausted()
+            case "handle_taken":
+              return yield* new HandleTaken()
+            default:
+              return outcome
+          }
+        }),
+
+        recover: Effect.fn("Registration.recover")(function*(email: string) {
+          return yield* codes.sendQuietly(email, yield* accounts.byEmail(email))
+        }),
+
+        completeRecovery: Effect.fn("Registration.completeRecovery")(function*(answer: Answer) {
+          return yield* issued(
+            yield* codes.redeem({ ...answer, purpose: "recover" }, (code) => accounts.replaceKey(code.agentId ?? ""))
+          )
+        }, Effect.uninterruptible),
+
+        rotate: Effect.fn("Registration.rotate")(function*(agent) {
+          return yield* codes.send({ purpose: "rotate", email: agent.email, agent })
+        }),
+
+        completeRotation: Effect.fn("Registration.completeRotation")(function*(answer: Answer, agentId: AgentId) {
+          const redeemed = codes.redeem({ ...answer, purpose: "rotate", agentId }, () => accounts.replaceKey(agentId))
+          return yield* issued(
+            yield* Effect.catchTag(redeemed, "CodeExpired", (error) =>
+              Effect.flatMap(codes.isAnothers(answer.pendingId, "rotate", agentId), (foreign) =>
+                Effect.fail(foreign ? new Forbidden({ message: "This code is for another agent." }) : error)))
+          )
+        }, Effect.uninterruptible)
+      })
+    })
+  )
+}

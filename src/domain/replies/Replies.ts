@@ -1,0 +1,96 @@
+import { Clock, Context, Effect, Layer, Semaphore } from "effect"
+import type { SqlError } from "effect/sql"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { MessageNotFound } from "#domain/messages/Message"
+import type { Unavailable } from "#ground/wire/WireError"
+import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
+import { RepliesRepo } from "./RepliesRepo.ts"
+
+/**
+ * How many claims and ends of leases this process runs in the database at once. Those of one agent wait for each other
+ * there, so the bound leaves the other connections to sends.
+ */
+const AT_ONCE = 2
+const SWEEP_ROWS = 1_000
+
+/** The session id of the nameless lease. No session has this name. */
+const NAMELESS = ""
+
+/**
+ * Decides which of an agent's processes answers a message (wire.md L). A session that works holds a lease. A process
+ * that wants to answer claims the message. Leases and claims are rows with an end, so all nodes see them, and they
+ * outlive any node.
+ *
+ * Claims of one agent are made one after the other, under a lock in the database. Each reads the leases while it has
+ * the lock, so it sees every lease whose call was answered before the claim. A lease that begins later removes no
+ * claim. Leases end under the same lock, so of several that end at once, the last one finds no other.
+ */
+export class Replies extends Context.Service<Replies, {
+  /** Begins the lease of a session, or of the nameless one, or renews it. */
+  readonly begin: (agentId: string, sessionId: string | null, ms: number) => Effect.Effect<void, Unavailable>
+  /** Ends this lease if it exists, and returns whether the agent has another lease. */
+  readonly end: (agentId: string, sessionId: string | null) => Effect.Effect<boolean, Unavailable>
+  readonly leases: (agentId: string) => Effect.Effect<Leases, Unavailable>
+  /** Claims a message that the agent has received, or renews the holder's claim. */
+  readonly claim: (
+    agentId: string,
+    messageId: string,
+    holder: string,
+    deferIfActive: boolean
+  ) => Effect.Effect<ClaimOutcome, MessageNotFound | Unavailable>
+  /** Claims messages in order, up to the first one that another holder has claimed or that the agent has not received. */
+  readonly claimAll: (
+    agentId: string,
+    messageIds: ReadonlyArray<string>,
+    holder: string,
+    deferIfActive: boolean
+  ) => Effect.Effect<ClaimOutcome, Unavailable>
+  /** Removes an agent's leases and claims (wire.md G.12). Idempotent. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Removes one batch of leases and claims that have ended. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/replies/Replies") {
+  static readonly layer = Layer.effect(
+    Replies,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const repo = yield* RepliesRepo
+      const turns = yield* Semaphore.make(AT_ONCE)
+      const now = () => clock.currentTimeMillisUnsafe()
+      /** If the caller is interrupted, its turn ends when its statement has ended. */
+      const inTurn = <A>(statement: () => Effect.Effect<A, SqlError.SqlError>) =>
+        unavailableOnSqlError(turns.withPermit(Effect.uninterruptible(Effect.suspend(statement))))
+
+      const claim = (agentId: string, messageIds: ReadonlyArray<string>, holder: string, deferIfActive: boolean) =>
+        inTurn(() => {
+          const at = now()
+          return Effect.map(
+            repo.claim(agentId, messageIds, holder, deferIfActive, at, at + CLAIM_MS),
+            ({ endsAt, ...outcome }) => ({ ...outcome, expiresIn: secondsTo(endsAt, at) })
+          )
+        })
+
+      return Replies.of({
+        begin: Effect.fn("Replies.begin")((agentId, sessionId, ms) =>
+          unavailableOnSqlError(repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms))),
+        end: Effect.fn("Replies.end")((agentId, sessionId) =>
+          inTurn(() => repo.endLease(agentId, sessionId ?? NAMELESS, now()))),
+        leases: Effect.fn("Replies.leases")(function*(agentId) {
+          const at = now()
+          const { endsAt, sessions } = yield* unavailableOnSqlError(repo.leases(agentId, at))
+          return { sessions, expiresIn: secondsTo(endsAt, at) }
+        }),
+        claim: Effect.fn("Replies.claim")(function*(agentId, messageId, holder, deferIfActive) {
+          const outcome = yield* claim(agentId, [messageId], holder, deferIfActive)
+          return outcome.missing ? yield* new MessageNotFound() : outcome
+        }),
+        claimAll: Effect.fn("Replies.claimAll")(claim),
+        removeAgent: Effect.fn("Replies.removeAgent")(function*(agentId) {
+          while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, SWEEP_ROWS))) > 0);
+        }),
+        sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
+      })
+    })
+  )
+}

@@ -1,0 +1,115 @@
+import { Context, Effect, Layer, Schema } from "effect"
+import { Agents } from "#domain/agents/Agents"
+import { messageJson } from "#domain/messages/Message"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { toReadReceipt } from "#domain/deliveries/ReadReceipt"
+import { toGroupDeletion } from "#domain/messages/GroupDeletion"
+import { GroupReads } from "#domain/messages/GroupReads"
+import { toGroupInvite } from "#domain/groups/Invite"
+import { iso } from "#ground/wire/Text"
+import type { Unavailable } from "#ground/wire/WireError"
+import type { WebhookEvent } from "#domain/messages/Outbox"
+
+/** The subjects of events, as the outbox stores them. `reader` and `by` are agent ids; times are in milliseconds. */
+const ReadSubject = Schema.fromJsonString(Schema.Struct({
+  message_id: Schema.String,
+  conversation_id: Schema.String,
+  seq: Schema.Int,
+  reader: Schema.String,
+  at: Schema.Int,
+  through_seq: Schema.Int
+}))
+const BlockedSubject = Schema.fromJsonString(Schema.Struct({ by: Schema.String, at: Schema.Int }))
+
+const InviteSubject = Schema.fromJsonString(
+  Schema.Struct({ id: Schema.String, group: Schema.String, by: Schema.String, at: Schema.Int })
+)
+const DeletedSubject = Schema.fromJsonString(Schema.Struct({ group: Schema.String, by: Schema.String, at: Schema.Int }))
+
+/** The data to post for an event, and the inbox number that a successful post acknowledges (null if there is none). */
+export interface Rendered {
+  /** JSON text. */
+  readonly data: string
+  readonly envelope: number | null
+}
+
+/**
+ * Turns an outbox row into the data to post. It equals the payload that sockets get for the event (wire.md E.5), because
+ * the same function in the event's room builds both.
+ */
+export class EventData extends Context.Service<EventData, {
+  /** Undefined if nothing is left to post, for example because the group was deleted. */
+  readonly render: (
+    agentId: string,
+    event: WebhookEvent,
+    subject: string
+  ) => Effect.Effect<Rendered | undefined, Unavailable>
+}>()("parley/webhooks/EventData") {
+  static readonly layer = Layer.effect(
+    EventData,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const deliveries = yield* Deliveries
+      const groupReads = yield* GroupReads
+      const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle ?? "")
+
+      const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {
+        const found = yield* deliveries.find(agentId, messageId)
+        if (found === undefined || found.inboxNo === null) return undefined
+        const [row] = yield* deliveries.render({ rows: [{ inboxNo: found.inboxNo, message: found.message }] })
+        if (row === undefined) return undefined
+        return { data: messageJson(row.rendered, deliveries.ids.encode(agentId, row.inboxNo)), envelope: row.inboxNo }
+      })
+
+      const read = Effect.fnUntraced(function*(subject: string) {
+        const { at, conversation_id, message_id, reader, seq, through_seq } = Schema.decodeUnknownSync(ReadSubject)(subject)
+        return toReadReceipt(
+          { messageId: message_id, conversationId: conversation_id, seq, throughSeq: through_seq, at },
+          yield* handleOf(reader)
+        )
+      })
+
+      const blocked = Effect.fnUntraced(function*(subject: string) {
+        const { at, by } = Schema.decodeUnknownSync(BlockedSubject)(subject)
+        return { blocked_by: yield* handleOf(by), blocked_at: iso(at) }
+      })
+
+      const invited = Effect.fnUntraced(function*(subject: string) {
+        const { at, by, group, id } = Schema.decodeUnknownSync(InviteSubject)(subject)
+        const card = (yield* groupReads.cards([group])).get(group)
+        return card && toGroupInvite({ id, groupId: group, createdAt: at }, card, yield* handleOf(by))
+      })
+
+      const deleted = Effect.fnUntraced(function*(subject: string) {
+        const { at, by, group } = Schema.decodeUnknownSync(DeletedSubject)(subject)
+        return toGroupDeletion(group, yield* handleOf(by), at)
+      })
+
+      const dataOf = (
+        event: Exclude<WebhookEvent, "message.new" | "presence.update">,
+        subject: string
+      ): Effect.Effect<object | undefined, Unavailable> => {
+        switch (event) {
+          case "message.read":
+            return read(subject)
+          case "contact.blocked":
+            return blocked(subject)
+          case "group.invite.received":
+            return invited(subject)
+          case "group.deleted":
+            return deleted(subject)
+        }
+      }
+
+      return EventData.of({
+        render: (agentId, event, subject) => {
+          if (event === "message.new") return message(agentId, subject)
+          // Presence is not in the outbox. PresencePosts passes the finished data.
+          if (event === "presence.update") return Effect.succeed({ data: subject, envelope: null })
+          return Effect.map(dataOf(event, subject), (data) =>
+            data === undefined ? undefined : { data: JSON.stringify(data), envelope: null })
+        }
+      })
+    })
+  )
+}

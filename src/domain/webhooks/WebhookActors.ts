@@ -1,0 +1,336 @@
+import { Clock, Context, Effect, FiberSet, Layer, Option } from "effect"
+import { EntityId, Sharding } from "effect/cluster"
+import type { SqlError } from "effect/sql"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { Config } from "#ground/platform/Config"
+import { webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "#ground/platform/Metrics"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import * as Procedures from "#ground/cluster/Procedures"
+import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#ground/platform/Tracing"
+import { forRequest, requestId } from "#ground/platform/RequestId"
+import { Secrets } from "#ground/platform/Secrets"
+import { iso } from "#ground/wire/Text"
+import { WebhookClient } from "./WebhookClient.ts"
+import { EventData } from "./EventData.ts"
+import { makePostQueue } from "./PostQueue.ts"
+import { type Target as PostTarget, TargetStandings } from "./TargetStandings.ts"
+import { makeActors } from "#ground/platform/Actors"
+import { TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
+import { deliveryId, signedHeaders } from "./Signature.ts"
+import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
+import { TaskPosts } from "./TaskPosts.ts"
+import { decodeCredentials, headersOf } from "./TaskTarget.ts"
+import { type Outcome, type Dependencies, WebhookActor } from "./WebhookActor.ts"
+import { WebhookEntity } from "./WebhookEntity.ts"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { type Target, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
+
+/** Deliveries that wait in memory for a place. The others stay in the outbox, where the sweep finds them. */
+const WAITING = { inAll: 2_000, perAgent: 256 }
+/** The places of `postOnce`. They are separate from the places of deliveries because no circuit holds these posts back. */
+const ONCE = { inAll: 32, perAgent: 4, perHost: 4, waiting: { inAll: 5_000, perAgent: 200 } }
+/** How long a server remembers whether a target answered. */
+const STANDING_LASTS_MS = 3_600_000
+const REMEMBERED_TARGETS = 10_000
+/** An answer that takes longer than this share of the time-out is late. */
+const LATE = 1 / 4
+const SLICE = 200
+const RETENTION_ROWS = 500
+/** How long a statement that began before a webhook was deleted may still write deliveries for it. */
+const LATE_WRITES_MS = 60_000
+const HOUR_MS = 3_600_000
+const IDLE_MS = 300_000
+
+interface Attempt {
+  /** Whether the host answered, with any status. */
+  readonly answered: boolean
+  readonly outcome: Outcome
+}
+
+const failed = (reason: string): Outcome => ({ _tag: "Failed", reason })
+const unanswered = (reason: string): Attempt => ({ answered: false, outcome: failed(reason) })
+
+/**
+ * The webhooks that post from this runner. A webhook posts from the runner that holds its shard. It is woken after an
+ * event is committed to the outbox. If that signal is lost, or the runner crashes, a sweep of the outbox wakes it.
+ */
+export class WebhookActors extends Context.Service<WebhookActors, {
+  /** Wakes a webhook, for which something may be due, on the runner that holds its shard. */
+  readonly wake: (id: string) => void
+  /** Posts, once and from this runner, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
+  readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
+  /** Wakes those webhooks of the next slice that have something due, on the runners that hold their shards. */
+  readonly rearm: Effect.Effect<Batch, SqlError.SqlError>
+  /** Marks as dead some of the deliveries that wait for deactivated webhooks. */
+  readonly abandon: Effect.Effect<Batch, SqlError.SqlError>
+  /** Removes some of the deliveries of deleted webhooks, and some of those webhooks once they have none. */
+  readonly sweepDeleted: Effect.Effect<Batch, SqlError.SqlError>
+  /** Removes some of the deliveries that were delivered longer ago than their retention. */
+  readonly sweepDelivered: Effect.Effect<Batch, SqlError.SqlError>
+  /** Removes some of the deliveries that died longer ago than their retention. */
+  readonly sweepDead: Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/webhooks/WebhookActors") {
+  static readonly layer = Layer.effect(
+    WebhookActors,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const data = yield* EventData
+      const deliveries = yield* Deliveries
+      const postTo = yield* WebhookClient
+      const names = yield* NameLookup
+      const repo = yield* WebhooksRepo
+      const key = (yield* Secrets).deliveryIds
+      const sharding = yield* Sharding.Sharding
+      const signals = yield* WebhookSignals
+      const taskPosts = yield* TaskPosts
+      const fork = yield* FiberSet.makeRuntime<never, void, never>()
+      const now = () => clock.currentTimeMillisUnsafe()
+      const monotonic = monotonicMillis(clock)
+      const timeoutMs = config.WEBHOOK_TIMEOUT_SECONDS * 1_000
+      const known = new TargetStandings({ remembered: REMEMBERED_TARGETS, lastsMs: STANDING_LASTS_MS, lateMs: timeoutMs * LATE })
+      const standingOf = (target: PostTarget) => known.of(target, monotonic())
+      const places = makePostQueue({
+        inAll: config.WEBHOOK_POSTS,
+        perAgent: config.WEBHOOK_POSTS_PER_AGENT,
+        perHost: config.WEBHOOK_POSTS_PER_HOST,
+        waiting: WAITING
+      }, standingOf)
+      const oncePlaces = makePostQueue(ONCE, standingOf)
+      for (const [kind, { underWay, waiting }] of [["delivery", places], ["once", oncePlaces]] as const) {
+        yield* webhookPosts.at(kind, "under_way").readsIn(underWay)
+        yield* webhookPosts.at(kind, "waiting").readsIn(waiting)
+      }
+
+      const isLocal = (id: string): boolean =>
+        sharding.hasShardId(sharding.getShardId(EntityId.make(id), WebhookEntity.getShardGroup(EntityId.make(id))))
+
+      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+        Effect.suspend(() => {
+          const began = performance.now()
+          return Effect.ensuring(effect, Effect.sync(() => webhookSeconds.millis(performance.now() - began)))
+        })
+      /** Remembers whether, and how soon, the target of this post answered. */
+      const remembered = (agentId: string, url: URL) => <R>(effect: Effect.Effect<Attempt, never, R>): Effect.Effect<Outcome, never, R> =>
+        Effect.suspend(() => {
+          const began = monotonic()
+          return Effect.map(effect, ({ answered, outcome }) => {
+            const ended = monotonic()
+            known.ended({ agentId, host: url.host }, answered, ended - began, ended)
+            return outcome
+          })
+        })
+      const attempt = Effect.fn("WebhookActors.post")(function*(
+        _agentId: string,
+        url: URL,
+        secret: string | undefined,
+        event: string,
+        id: string,
+        body: string,
+        more: Readonly<Record<string, string>> = {}
+      ) {
+        const addresses = yield* Effect.provideService(
+          checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE),
+          NameLookup,
+          names
+        )
+        const signed = signedHeaders({
+          secret,
+          body,
+          event,
+          deliveryId: id,
+          at: Math.floor(now() / 1_000),
+          requestId: yield* requestId
+        })
+        const headers = { ...signed, ...more }
+        const context = yield* trace
+        const status = yield* postTo({
+          url,
+          addresses,
+          headers: context === undefined ? headers : { ...headers, [TRACEPARENT]: context },
+          body
+        })
+        const isTaken = status >= 200 && status < 300
+        webhookAttempts.at(isTaken ? "delivered" : status < 200 ? "1xx" : status < 400 ? "3xx" : status < 500 ? "4xx" : "5xx").add()
+        return { answered: true, outcome: isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`) }
+      }, (effect, agentId, url) =>
+        effect.pipe(
+          Effect.timeoutOrElse({
+            // Covers the DNS look-up, the connection and the answer together.
+            duration: timeoutMs,
+            orElse: () => {
+              webhookAttempts.at("timeout").add()
+              return Effect.succeed(unanswered(`no answer within ${config.WEBHOOK_TIMEOUT_SECONDS} seconds`))
+            }
+          }),
+          Effect.catch(({ _tag, reason }) => {
+            webhookAttempts.at(_tag === "TargetRefused" ? "forbidden" : "failed").add()
+            return Effect.succeed(unanswered(reason))
+          }),
+          remembered(agentId, url),
+          timed,
+          (posting) => withTrace("webhook", "client", posting, ({ _tag }) => ({ "parley.outcome": _tag }))
+        ))
+
+      const isStillTarget = ({ agentId, secret, url }: Target, event: WebhookEvent) =>
+        Effect.map(repo.targets([agentId], event, now()), (targets) => targets.some((one) => one.url === url && one.secret === secret))
+
+      const bodyOf = (event: string, at: number, rendered: string): string =>
+        `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
+
+      /** The body, key and headers to post; undefined if nothing is left to post. */
+      const rendering = Effect.fnUntraced(function*({ agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
+        if (event === TASK_EVENT) {
+          const body = yield* taskPosts.render(subject)
+          const credentials = decodeCredentials(secret)
+          return body === undefined ? undefined : { body, secret: credentials.token, headers: headersOf(credentials), envelope: null }
+        }
+        const rendered = yield* data.render(agentId, event, subject)
+        if (rendered === undefined) return undefined
+        return { body: bodyOf(event, createdAt, rendered.data), secret, headers: {}, envelope: rendered.envelope }
+      })
+
+      const postNow = Effect.fnUntraced(function*(work: Work, delivery: Waiting, url: URL) {
+        const what = yield* rendering(work, delivery)
+        // If nothing is left to post, the delivery counts as done.
+        if (what === undefined) return { _tag: "Delivered" as const }
+        const { deliveryNo, event } = delivery
+        const outcome = yield* attempt(work.agentId, url, what.secret, event, deliveryId(key, deliveryNo), what.body, what.headers)
+        if (outcome._tag === "Delivered" && what.envelope !== null) deliveries.acknowledge(work.agentId, what.envelope)
+        return outcome
+      })
+
+      const post: Dependencies["post"] = Effect.fnUntraced(function*(id, work, delivery, wanted) {
+        const url = yield* Effect.orDie(parseTarget(work.url))
+        const posted = yield* places.run({ agentId: work.agentId, host: url.host })((waited) =>
+          Effect.gen(function*() {
+            if (waited && !(yield* unavailableOnSqlError(repo.isStillDue(id, work, delivery)))) return { _tag: "Unwanted" as const }
+            if (!wanted()) return { _tag: "Unwanted" as const }
+            return yield* postNow(work, delivery, url)
+          })
+        )
+        if (Option.isSome(posted)) return posted.value
+        webhookPostsRefused.at("delivery").add()
+        return { _tag: "NoPlace" as const }
+      }, (effect, _id, _work, delivery) => {
+        const origin = splitOrigin(delivery.requestId)
+        return forRequest(origin.requestId, forTrace(origin.trace, effect))
+      })
+
+      const deps: Dependencies = {
+        now,
+        circuit: {
+          inARow: config.WEBHOOK_CIRCUIT_IN_A_ROW,
+          perMinute: config.WEBHOOK_CIRCUIT_PER_MINUTE,
+          pauseMs: config.WEBHOOK_CIRCUIT_PAUSE_SECONDS * 1_000
+        },
+        retryMs: config.WEBHOOK_RETRY_SECONDS.map((seconds) => seconds * 1_000),
+        isLocal,
+        work: repo.work,
+        post,
+        delivered: repo.delivered,
+        failed: (failure) => repo.failed(failure, config.WEBHOOK_DEAD_IN_A_ROW)
+      }
+
+      const actors = yield* makeActors("webhook", (id) => new WebhookActor(id, deps), (actor, id) => {
+        if (actor.running || actor.lastUsed >= now() - IDLE_MS) return false
+        if (!actor.remembers || !isLocal(id)) return true
+        // An actor that remembers failures is woken. It forgets them if its webhook was deleted or deactivated.
+        wakeHere(id)
+        return false
+      })
+      const wakeHere = (id: string): void => {
+        const actor = actors.of(id)
+        if (actor.wake()) {
+          fork(Effect.catchCause(actor.pass, (cause) =>
+            Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)))
+        }
+      }
+      const client = yield* Procedures.make(WebhookEntity, {
+        Wake: { run: (id) => Effect.sync(() => wakeHere(id)) }
+      })
+      const wake = (id: string): void => {
+        if (isLocal(id)) wakeHere(id)
+        else fork(Effect.ignore(client.Wake(id)))
+      }
+
+      /** Agents whose webhooks may have got deliveries since the last query for these webhooks. */
+      const raised = new Set<string>()
+      let asking = false
+      const ask = Effect.gen(function*() {
+        // A message to many agents adds all of them in one turn of the event loop, so one query serves all of them.
+        yield* Effect.yieldNow
+        while (raised.size > 0) {
+          const agentIds = [...raised]
+          raised.clear()
+          for (const id of yield* repo.activeOf(agentIds)) wake(id)
+        }
+      }).pipe(
+        Effect.catchCause((cause) => Effect.logWarning("Webhooks could not be woken; the sweep will wake them", cause)),
+        Effect.ensuring(Effect.sync(() => {
+          asking = false
+        }))
+      )
+      signals.listen((agentId) => {
+        raised.add(agentId)
+        if (asking) return
+        asking = true
+        fork(ask)
+      })
+
+      // The webhook id after which the next slice begins. It is only in memory, so a job that moves to another process starts over.
+      let above = ""
+      const rearm = Effect.gen(function*() {
+        const slice = yield* repo.due(above, now(), SLICE)
+        const due = slice.filter((one) => one.due)
+        for (const { id } of due) wake(id)
+        above = slice.length < SLICE ? "" : slice.at(-1)!.id
+        return { rows: due.length, more: above !== "" }
+      })
+
+      const finishedBy = (hours: number) => now() - hours * HOUR_MS
+      const upToRows = batchUpTo(RETENTION_ROWS)
+
+      return WebhookActors.of({
+        rearm,
+        abandon: Effect.map(Effect.suspend(() => repo.abandon(now(), RETENTION_ROWS)), upToRows),
+        // A webhook's row is removed one batch after its last deliveries, so only an empty batch ends the sweep.
+        sweepDeleted: Effect.map(
+          Effect.suspend(() => repo.sweepDeleted(now() - LATE_WRITES_MS, RETENTION_ROWS)),
+          (rows) => ({ rows, more: rows > 0 })
+        ),
+        sweepDelivered: Effect.map(
+          Effect.suspend(() =>
+            repo.sweepFinished(true, finishedBy(config.RETENTION_WEBHOOKS_DELIVERED_HOURS), RETENTION_ROWS)
+          ),
+          upToRows
+        ),
+        sweepDead: Effect.map(
+          Effect.suspend(() =>
+            repo.sweepFinished(false, finishedBy(config.RETENTION_WEBHOOKS_DEAD_HOURS), RETENTION_ROWS)
+          ),
+          upToRows
+        ),
+        wake,
+        postOnce: (target, event, id, rendered) => {
+          const body = bodyOf(event, now(), rendered)
+          fork(
+            Effect.gen(function*() {
+              const { agentId, secret } = target
+              const url = yield* Effect.orDie(parseTarget(target.url))
+              const posted = yield* oncePlaces.run({ agentId, host: url.host })((waited) =>
+                Effect.gen(function*() {
+                  if (waited && !(yield* isStillTarget(target, event))) return
+                  yield* attempt(agentId, url, secret, event, id, body)
+                })
+              )
+              if (Option.isNone(posted)) webhookPostsRefused.at("once").add()
+            }).pipe(Effect.catchCause((cause) => Effect.logWarning("A best-effort post to a webhook failed", cause)))
+          )
+        }
+      })
+    })
+  )
+}

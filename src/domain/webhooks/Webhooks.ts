@@ -1,0 +1,155 @@
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Limits } from "#ground/rates/Limits"
+import { Config } from "#ground/platform/Config"
+import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import { Ids } from "#ground/platform/Ids"
+import { CursorId, type Page, pageOf, type PageQuery } from "#ground/wire/Page"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { eventBit, type WebhookEvent } from "#domain/messages/Outbox"
+import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
+import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
+import { decodeCredentials, encodeCredentials, type TaskTarget, type TaskWebhook } from "./TaskTarget.ts"
+import { WebhooksRepo } from "./WebhooksRepo.ts"
+
+const LIMIT = 50
+const MAX = 200
+/** Time limit of the DNS look-up at creation. Each post resolves the name again. */
+const LOOKUP_TIMEOUT = "3 seconds"
+const TRIES = 20
+
+const Position = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
+
+/** The webhooks of agents (wire.md C.12). For any other agent a webhook is not found, as if it did not exist. */
+export class Webhooks extends Context.Service<Webhooks, {
+  /** Creates a webhook. Only this call returns the secret, which is generated if none is given. */
+  readonly create: (
+    agentId: string,
+    url: string,
+    events: ReadonlyArray<WebhookEvent>,
+    secret: string | undefined
+  ) => Effect.Effect<
+    { readonly webhook: StoredWebhook; readonly secret: string },
+    ValidationFailed | TooManyWebhooks | Unauthorized | Unavailable
+  >
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<StoredWebhook>, ValidationFailed | Unavailable>
+  readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
+  /** Removes a webhook. Posts that are under way still finish. No others begin. */
+  readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
+  /** Refuses a URL that no webhook may have. */
+  readonly check: (url: string) => Effect.Effect<void, ValidationFailed>
+  /** Locks the agent's row until the transaction ends, so that its webhooks for tasks are created one after the other. */
+  readonly holdOwner: (agentId: string) => Effect.Effect<void, Unauthorized | Unavailable>
+  /** Creates a webhook for one task of an agent and returns its id, by which the outbox gets its events. The URL has been checked. */
+  readonly createForTask: (agentId: string, target: TaskTarget) => Effect.Effect<string, Unauthorized | Unavailable>
+  /** The webhooks among these that exist. */
+  readonly forTasks: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<TaskWebhook>, Unavailable>
+  /** The webhooks among these that exist, and whether a delivery of each waits to be posted. */
+  readonly waitingForTasks: (
+    ids: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
+  /** Changes the target of a webhook. Deliveries that wait go to the new URL. */
+  readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
+  readonly removeForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
+  /** Removes the webhooks among these that have no deliveries, neither waiting nor finished. */
+  readonly removeIdleForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
+  /** Removes the webhooks of a deleted agent (wire.md G.12); idempotent. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
+}>()("parley/webhooks/Webhooks") {
+  static readonly layer = Layer.effect(
+    Webhooks,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const limits = yield* Limits
+      const ids = yield* Ids
+      const idempotentIds = yield* IdempotentIds
+      const names = yield* NameLookup
+      const repo = yield* WebhooksRepo
+
+      const unknown = () => new NotFound({ message: "You have no such webhook." })
+
+      /** A look-up that fails or times out does not refuse the URL, because each post resolves the name again. */
+      const checkUrl = (text: string): Effect.Effect<void, ValidationFailed> =>
+        Effect.flatMap(parseTarget(text), (url) => checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE)).pipe(
+          Effect.timeoutOption(LOOKUP_TIMEOUT),
+          Effect.provideService(NameLookup, names),
+          Effect.catchTags({
+            LookupFailed: () => Effect.void,
+            TargetRefused: ({ reason }) => Effect.fail(ValidationFailed.field("url", reason))
+          }),
+          Effect.asVoid
+        )
+
+      return Webhooks.of({
+        create: Effect.fn("Webhooks.create")(function*(agentId, url, events, given) {
+          yield* checkUrl(url)
+          const secret = given ?? ids.bytes(32).toString("hex")
+          const asked = [...new Set(events)]
+          const most = limits.of("LIMITS_WEBHOOKS_PER_AGENT", config.LIMITS_WEBHOOKS_PER_AGENT, agentId)
+          const id = yield* idempotentIds.make("whk")
+          for (let tries = 0; tries < TRIES; tries++) {
+            const webhook = yield* unavailableOnSqlError(repo.create({
+              id,
+              agentId,
+              url,
+              events: asked,
+              secret,
+              bits: asked.reduce((bits, event) => bits | eventBit(event), 0),
+              at: yield* Clock.currentTimeMillis
+            }, most))
+            if (webhook !== undefined) return { webhook, secret }
+            // An earlier attempt at this same request created the webhook, but its answer was lost.
+            const made = yield* unavailableOnSqlError(repo.made(agentId, id))
+            if (made !== undefined) return made
+            if ((yield* unavailableOnSqlError(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
+            if (!(yield* unavailableOnSqlError(repo.hasOwner(agentId)))) return yield* new Unauthorized()
+            // A concurrent creation took the slot.
+          }
+          return yield* new Unavailable()
+        }),
+        list: Effect.fn("Webhooks.list")((agentId, query) =>
+          pageOf(query, {
+            usual: LIMIT,
+            max: MAX,
+            position: Position,
+            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(agentId, after, offset, limit)),
+            total: unavailableOnSqlError(repo.count(agentId)),
+            positionOf: ({ createdAt, id }) => ({ createdAt, id }),
+            show: Effect.succeed
+          })),
+        find: Effect.fn("Webhooks.find")(function*(agentId, id) {
+          return (yield* unavailableOnSqlError(repo.find(agentId, id))) ?? (yield* unknown())
+        }),
+        remove: Effect.fn("Webhooks.remove")(function*(agentId, id) {
+          const done = yield* unavailableOnSqlError(repo.remove(agentId, id, yield* Clock.currentTimeMillis))
+          if (!done) return yield* unknown()
+        }),
+        check: checkUrl,
+        holdOwner: Effect.fn("Webhooks.holdOwner")(function*(agentId) {
+          if (!(yield* unavailableOnSqlError(repo.holdOwner(agentId)))) return yield* new Unauthorized()
+        }),
+        createForTask: Effect.fn("Webhooks.createForTask")(function*(agentId, target) {
+          const id = ids.make("whk")
+          const at = yield* Clock.currentTimeMillis
+          const made = yield* unavailableOnSqlError(repo.createForTask(id, agentId, target.url, encodeCredentials(target), at))
+          return made ? id : yield* new Unauthorized()
+        }),
+        forTasks: (ids) =>
+          Effect.map(unavailableOnSqlError(repo.forTasks(ids)), (rows) =>
+            rows.map(({ id, secret, url }) => ({ id, target: { url, ...decodeCredentials(secret) } }))),
+        waitingForTasks: (ids) => unavailableOnSqlError(repo.waitingForTasks(ids)),
+        changeForTask: (id, target) =>
+          unavailableOnSqlError(repo.changeForTask(id, target.url, encodeCredentials(target))),
+        removeForTasks: Effect.fn("Webhooks.removeForTasks")(function*(ids) {
+          yield* unavailableOnSqlError(repo.removeForTasks(ids, yield* Clock.currentTimeMillis, false))
+        }),
+        removeIdleForTasks: Effect.fn("Webhooks.removeIdleForTasks")(function*(ids) {
+          yield* unavailableOnSqlError(repo.removeForTasks(ids, yield* Clock.currentTimeMillis, true))
+        }),
+        removeAgent: Effect.fn("Webhooks.removeAgent")(function*(agentId) {
+          yield* unavailableOnSqlError(repo.removeAll(agentId, yield* Clock.currentTimeMillis))
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,214 @@
+import { Clock, Effect, Schema } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { displayNameOf, statusAt } from "#domain/agents/Agent"
+import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { Enforcement } from "#domain/enforcement/Enforcement"
+import { AuditLog } from "#doors/operator/AuditLog"
+import { Erasure } from "#doors/operator/Erasure"
+import { Config } from "#ground/platform/Config"
+import { decodeCursor, encodeCursor, pageSize } from "#ground/wire/Page"
+import { iso, isoOrNull, isStorable, lowerCase } from "#ground/wire/Text"
+import { NotFound, ValidationFailed } from "#ground/wire/WireError"
+import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
+import { type AgentRow, AgentsLookRepo } from "./AgentsLookRepo.ts"
+import { Conflict, consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
+import { Nodes } from "./Nodes.ts"
+import { explain } from "./Why.ts"
+
+const AfterHandle = Schema.String.check(Schema.makeFilter((text) => isStorable(text) && text.length <= 100))
+
+/** How many of the waiting messages are tested for mutes. */
+const LOOKED = 200
+const LOG = 20
+
+const statusOf = (agent: AgentRow, now: number) =>
+  agent.deletedAt === null ? statusAt(agent.status, agent.restrictedUntil, now) : "deleted" as const
+
+const lineOf = (agent: AgentRow, now: number) => ({
+  handle: agent.handle,
+  id: agent.id,
+  email: agent.email,
+  display_name: displayNameOf(agent),
+  status: statusOf(agent, now),
+  created_at: iso(agent.createdAt),
+  deleted_at: isoOrNull(agent.deletedAt)
+})
+
+const wordsOf = (agent: AgentRow, now: number): string => {
+  switch (statusOf(agent, now)) {
+    case "deleted":
+      return `Deleted at ${isoOrNull(agent.deletedAt)}.`
+    case "suspended":
+      return `Suspended since ${isoOrNull(agent.suspendedAt)}, until an operator restores it.`
+    case "restricted":
+      return `Restricted until ${isoOrNull(agent.restrictedUntil)}: it cannot begin a conversation with a stranger.`
+    case "active":
+      return "Active."
+  }
+}
+
+export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operatedAgents", (handlers) =>
+  Effect.gen(function*() {
+    const audit = yield* AuditLog
+    const config = yield* Config
+    const enforcement = yield* Enforcement
+    const erasure = yield* Erasure
+    const nodes = yield* Nodes
+    const repo = yield* AgentsLookRepo
+
+    const find = Effect.fnUntraced(function*(handle: string) {
+      const agent = yield* unavailableOnSqlError(repo.one(handle))
+      return agent ?? (yield* new NotFound({ message: "No agent has this handle." }))
+    })
+    /** The agent of a change, which a deleted account cannot have. */
+    const findLive = Effect.fnUntraced(function*(handle: string) {
+      const agent = yield* find(handle)
+      return agent.deletedAt === null ? agent : yield* new NotFound({ message: `${handle} was deleted at ${iso(agent.deletedAt)}.` })
+    })
+
+    const detail = Effect.fnUntraced(function*(handle: string) {
+      const agent = yield* find(handle)
+      const now = yield* Clock.currentTimeMillis
+      const [amounts, here, tally, webhooks, log] = yield* Effect.all([
+        unavailableOnSqlError(repo.amounts(agent.id)),
+        nodes.agent(agent.id),
+        unavailableOnSqlError(enforcement.tally(agent.id, agent.countedFrom)),
+        unavailableOnSqlError(repo.webhooks(agent.id)),
+        unavailableOnSqlError(repo.log(agent.id, LOG))
+      ], { concurrency: "unbounded" })
+      const [oldest] = yield* unavailableOnSqlError(repo.waiting(agent.id, amounts.deliveredThrough, now, 1))
+      const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
+      const shown: AgentDetail = {
+        ...lineOf(agent, now),
+        words: wordsOf(agent, now),
+        restricted_until: statusOf(agent, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
+        suspended_at: isoOrNull(agent.suspendedAt),
+        counted_from: isoOrNull(agent.countedFrom),
+        counts: [
+          { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window_seconds: restrictWindowMs / 1_000, effect: "restricted" },
+          { what: "blocks", counted: tally.blocksToSuspend, threshold: suspendBlocks, window_seconds: suspendWindowMs / 1_000, effect: "suspended" },
+          { what: "reports", counted: tally.reportsToSuspend, threshold: suspendReports, window_seconds: suspendWindowMs / 1_000, effect: "suspended" }
+        ],
+        inbox_mode: agent.inboxMode,
+        group_invite_policy: agent.groupInvitePolicy,
+        inbox: {
+          last_no: amounts.lastNo,
+          undelivered: amounts.undelivered,
+          oldest_waiting: oldest === undefined
+            ? null
+            : { at: iso(oldest.at ?? now), conversation_id: oldest.conversationId, seq: oldest.seq }
+        },
+        conversations: amounts.conversations,
+        open_tasks: { called: amounts.tasksCalled, calling: amounts.tasksCalling },
+        groups: amounts.groups,
+        contacts: amounts.contacts,
+        blocks_made: amounts.blocksMade,
+        blocks_received: amounts.blocksReceived,
+        mutes: amounts.mutes,
+        attachment_bytes: amounts.attachmentBytes,
+        sockets: here.sockets.map((socket) => ({
+          node: socket.node,
+          since: iso(socket.since),
+          client: socket.client,
+          acknowledges: socket.acknowledges,
+          cursor: socket.cursor,
+          behind: Math.max(0, amounts.lastNo - socket.cursor),
+          unsent_bytes: socket.unsentBytes,
+          unacknowledged: socket.unacknowledged,
+          is_live: socket.isLive
+        })),
+        silent_nodes: here.silent,
+        rates: here.rates.map(({ count, limit, name, windowMs }) => ({ name, limit, count, window_seconds: windowMs / 1_000 })),
+        webhooks: webhooks.map((webhook) => ({
+          id: webhook.id,
+          url: webhook.url,
+          events: webhook.events,
+          active: webhook.active,
+          circuit: webhook.pausedUntil === null ? "closed" : webhook.pausedUntil > now ? "paused" : "probing",
+          paused_until: isoOrNull(webhook.pausedUntil),
+          waiting: webhook.waiting,
+          dead: webhook.dead,
+          last_failure: webhook.failure
+        })),
+        log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.reason }))
+      }
+      return shown
+    })
+
+    return handlers.handleAll({
+      agents: Effect.fnUntraced(function*({ query }) {
+        const now = yield* Clock.currentTimeMillis
+        const limit = pageSize(query.limit)
+        const order = query.order ?? "handle"
+        const after = query.cursor === undefined || order === "waiting" ? "" : yield* decodeCursor(AfterHandle)(query.cursor)
+        const rows = yield* unavailableOnSqlError(repo.find({
+          handle: lowerCase((query.handle ?? "").trim().replace(/^@/, "")),
+          email: (query.email ?? "").trim().toLowerCase(),
+          status: query.status ?? null,
+          order,
+          after,
+          now,
+          limit
+        }))
+        return {
+          agents: rows.map((row) => ({ ...lineOf(row, now), undelivered: row.undelivered, waiting_since: isoOrNull(row.waitingSince) })),
+          next_cursor: rows.length < limit || order === "waiting" ? null : encodeCursor(rows.at(-1)!.handle)
+        }
+      }),
+      agent: ({ params }) => detail(params.handle),
+      why: Effect.fnUntraced(function*({ params }) {
+        const agent = yield* find(params.handle)
+        const now = yield* Clock.currentTimeMillis
+        const [amounts, here, webhooks] = yield* Effect.all([
+          unavailableOnSqlError(repo.amounts(agent.id)),
+          nodes.agent(agent.id),
+          unavailableOnSqlError(repo.webhooks(agent.id))
+        ], { concurrency: "unbounded" })
+        const waiting = yield* unavailableOnSqlError(repo.waiting(agent.id, amounts.deliveredThrough, now, LOOKED))
+        return explain({
+          handle: agent.handle,
+          status: statusOf(agent, now),
+          now,
+          lastNo: amounts.lastNo,
+          undelivered: amounts.undelivered,
+          newestAt: amounts.newestAt,
+          oldestWaitingAt: waiting[0]?.at ?? null,
+          looked: waiting.length,
+          muted: waiting.filter(({ muted }) => muted).length,
+          silentNodes: here.silent,
+          sockets: here.sockets,
+          unsentLimit: config.SOCKETS_UNSENT_BYTES,
+          webhooks
+        })
+      }),
+      disconnect: Effect.fnUntraced(function*({ params, payload }) {
+        const { operator } = yield* CurrentOperator
+        const agent = yield* findLive(params.handle)
+        yield* unavailableOnSqlError(audit.note({ operator, action: "disconnect", handle: agent.handle, detail: payload.reason ?? null }))
+        const { closed, silent } = yield* nodes.disconnect(agent.id)
+        const missing = silent.length === 0 ? "" : ` ${silent.join(", ")} did not answer.`
+        return { ok: true as const, message: `${closed === 1 ? "1 socket is" : `${closed} sockets are`} closed.${missing}`, sockets: closed }
+      }),
+      suspend: Effect.fnUntraced(function*({ params, payload }) {
+        const { operator } = yield* CurrentOperator
+        const agent = yield* findLive(params.handle)
+        const done = yield* unavailableOnSqlError(enforcement.suspend({ agentId: agent.id, operator, reason: payload.reason ?? null }))
+        return done ? yield* detail(agent.handle) : yield* new Conflict({ message: `${agent.handle} is suspended already.` })
+      }),
+      restore: Effect.fnUntraced(function*({ params, payload }) {
+        const { operator } = yield* CurrentOperator
+        const agent = yield* findLive(params.handle)
+        const done = yield* unavailableOnSqlError(enforcement.restore({ agentId: agent.id, operator, reason: payload.reason ?? null }))
+        return done ? yield* detail(agent.handle) : yield* new Conflict({ message: `${agent.handle} was deleted meanwhile.` })
+      }),
+      erase: Effect.fnUntraced(function*({ params, payload }) {
+        const { operator } = yield* CurrentOperator
+        const agent = yield* find(params.handle)
+        if (payload.confirm !== agent.handle) return yield* ValidationFailed.field("confirm", "must be the agent's handle")
+        const erased = yield* unavailableOnSqlError(
+          erasure.erase({ agentId: agent.id, handle: agent.handle, operator, reason: payload.reason ?? null })
+        )
+        return { ok: true as const, ...erased }
+      })
+    })
+  }))

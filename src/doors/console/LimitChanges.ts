@@ -1,0 +1,101 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Limits } from "#ground/rates/Limits"
+
+/** How often changes are read: twice within the second after which a change must be in force on every node (wire.md O). */
+const LOOK = "400 millis"
+/** How long a start waits for the changes if the database does not answer. */
+const AT_START = "2 seconds"
+/** The most changes that may be in force. Further changes are refused. */
+export const MAX_CHANGES = 10_000
+
+/** A change as stored; times in milliseconds. */
+export interface StoredChange {
+  readonly name: string
+  readonly agentId: string | null
+  readonly handle: string | null
+  readonly value: number
+  readonly until: number | null
+  readonly operator: string
+  readonly at: number
+  readonly reason: string | null
+}
+
+/** A limit, for one agent or for all, whose change an operator makes or takes back. */
+export interface Change {
+  readonly name: string
+  readonly agentId: string | null
+  readonly operator: string
+}
+
+/**
+ * The limits that operators have changed. They are rows, which every node reads into `Limits` twice a second. So no change is
+ * lost, also across restarts. While the database does not answer, the changes that were read last hold.
+ */
+export class LimitChanges extends Context.Service<LimitChanges, {
+  readonly list: Effect.Effect<ReadonlyArray<StoredChange>, SqlError.SqlError>
+  /** Stores a change, which replaces an earlier one of this limit and agent. In force here at once. False if there are too many. */
+  readonly change: (
+    change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
+  ) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Ends a change. False if there is none. */
+  readonly takeBack: (change: Change) => Effect.Effect<boolean, SqlError.SqlError>
+}>()("parley/console/LimitChanges") {
+  static readonly layer = Layer.effect(
+    LimitChanges,
+    Effect.gen(function*() {
+      const limits = yield* Limits
+      const sql = yield* SqlClient.SqlClient
+
+      const list = Effect.gen(function*() {
+        const now = yield* Clock.currentTimeMillis
+        return yield* sql<StoredChange>`
+          SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
+          FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
+          WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
+      })
+      const look = Effect.map(list, limits.set)
+      const looked = Effect.catchCause(look, (cause) => Effect.logDebug("The limits that operators changed could not be read", cause))
+      // Reads the changes before any request is served, so that the first request after a restart obeys them.
+      yield* Effect.timeoutOption(looked, AT_START)
+      yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+
+      return LimitChanges.of({
+        list,
+        change: Effect.fnUntraced(function*({ agentId, name, operator, reason, until, value }) {
+          const at = yield* Clock.currentTimeMillis
+          const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${reason === null ? "" : `: ${reason}`}`
+          const rows = yield* sql`
+            WITH gone AS (DELETE FROM limit_changes WHERE until <= ${at}),
+            done AS (
+              INSERT INTO limit_changes (name, agent_id, value, until, operator, changed_at, reason)
+              SELECT ${name}, ${agentId ?? ""}, ${value}::bigint, ${until}::bigint, ${operator}, ${at}::bigint, ${reason}
+              WHERE (SELECT count(*) FROM limit_changes) < ${MAX_CHANGES}
+              ON CONFLICT (name, agent_id) DO UPDATE SET value = excluded.value, until = excluded.until,
+                operator = excluded.operator, changed_at = excluded.changed_at, reason = excluded.reason
+              RETURNING name
+            ), noted AS (
+              INSERT INTO audit_log (at, operator, action, agent_id, reason)
+              SELECT ${at}::bigint, ${operator}, 'change limit', ${agentId}, ${detail} FROM done
+            )
+            SELECT name FROM done`
+          yield* look
+          return rows.length > 0
+        }),
+        takeBack: Effect.fnUntraced(function*({ agentId, name, operator }) {
+          const at = yield* Clock.currentTimeMillis
+          const rows = yield* sql`
+            WITH done AS (
+              DELETE FROM limit_changes WHERE name = ${name} AND agent_id = ${agentId ?? ""} RETURNING name
+            ), noted AS (
+              INSERT INTO audit_log (at, operator, action, agent_id, reason)
+              SELECT ${at}::bigint, ${operator}, 'take limit back', ${agentId}, name FROM done
+            )
+            SELECT name FROM done`
+          yield* look
+          return rows.length > 0
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,63 @@
+import { HttpServerResponse } from "effect/http"
+import type { Readable } from "node:stream"
+import type { Answer } from "#ground/http/Answer"
+import { LateResponse } from "#ground/http/LateResponse"
+import { InternalError } from "#ground/wire/WireError"
+import { COMMENT_MS } from "./Exchange.ts"
+
+const EVENT_STREAM = "text/event-stream"
+/** Keeps proxies from caching or buffering the events. */
+const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
+
+export const eventStream = (stream: Readable) =>
+  HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
+
+/**
+ * Starts to make a message and returns a function that cancels this. Unless it is cancelled, it calls `settled` once: with the message,
+ * or with undefined if the message cannot be made.
+ */
+export type Making = (settled: (message: object | undefined) => void) => () => void
+
+/**
+ * Answers with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the answer is an event
+ * stream with a comment every COMMENT_MS, which ends with the message (wire.md M).
+ */
+export class LateAnswer extends LateResponse {
+  private readonly make: Making
+  private response: Answer | undefined
+  private timer: NodeJS.Timeout | undefined
+  private giveUp: (() => void) | undefined
+
+  constructor(make: Making) {
+    super()
+    this.make = make
+  }
+
+  override begin(response: Answer): void {
+    this.response = response
+    response.worker = this
+    response.req.release()
+    response.receives(0)
+    this.timer = setInterval(comment, COMMENT_MS, response)
+    this.giveUp = this.make((message) => this.end(message))
+  }
+
+  override interruptUnsafe(): void {
+    clearInterval(this.timer)
+    this.giveUp?.()
+  }
+
+  private end(message: object | undefined): void {
+    clearInterval(this.timer)
+    const { response } = this
+    if (response === undefined || response.destroyed || response.writableEnded) return
+    if (message === undefined) return response.fail(new InternalError())
+    if (response.headersSent) response.end(`event: message\ndata: ${JSON.stringify(message)}\n\n`)
+    else response.whole(HttpServerResponse.jsonUnsafe(message))
+  }
+}
+
+const comment = (response: Answer): void => {
+  if (!response.headersSent) response.writeHead(200, { "content-type": EVENT_STREAM, ...eventHeaders })
+  response.write(": waiting\n\n")
+}

@@ -1,0 +1,162 @@
+import { Effect, Schema } from "effect"
+import { isStorableJson } from "#ground/wire/Text"
+import { ValidationFailed } from "#ground/wire/WireError"
+import { invalid } from "#ground/wire/WireErrors"
+import type { CurrentAgent } from "#domain/auth/Authorization"
+import type { WaitRefusal, Waited } from "#doors/realtime/Waiters"
+import type { ApiCalls, Refusal } from "#domain/auth/ApiCalls"
+import { type ToolName, tools as texts } from "./Texts.ts"
+
+/** The services that a tool has for one request of one agent. */
+export interface ToolCall extends ApiCalls {
+  readonly agent: CurrentAgent["Service"]
+  /** A random, unique client_msg_id. */
+  readonly freshId: () => string
+  /** Waits for messages, with progress notifications if the client asked for them. */
+  readonly wait: (limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
+  /** Stores the bytes of an attachment for which `POST /v1/uploads` has reserved an id. */
+  readonly fill: (attachmentId: string, bytes: Buffer) => Effect.Effect<void, Refusal>
+  /** Reads an attachment. `bytes` is undefined if the file is too large to be part of an answer. */
+  readonly open: (attachmentId: string) => Effect.Effect<
+    { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
+    Refusal
+  >
+  readonly uploadSeconds: number
+}
+
+/** A file in the answer of a tool, besides its text. */
+export interface EmbeddedFile {
+  readonly uri: string
+  readonly mimeType: string
+  readonly bytes: Buffer
+}
+
+export interface ToolAnswer {
+  readonly value: object
+  readonly file?: EmbeddedFile
+  readonly link?: { readonly uri: string; readonly name: string; readonly mimeType: string; readonly size: number }
+}
+
+/** The wait that a tool has still to do after all its other work, and how to make the answer from it. */
+export interface ToolWait {
+  /** The answer shows up to this many messages. */
+  readonly limit: number
+  readonly timeoutMs: number
+  readonly answer: (waited: Waited) => ToolAnswer
+}
+
+export interface Hints {
+  readonly readOnlyHint: boolean
+  readonly destructiveHint: boolean
+  readonly idempotentHint: boolean
+  readonly openWorldHint: boolean
+}
+
+export interface JsonSchema {
+  readonly type: "object"
+  readonly [key: string]: unknown
+}
+
+export interface Tool {
+  readonly name: ToolName
+  readonly title: string
+  readonly description: string
+  readonly inputSchema: JsonSchema
+  readonly outputSchema: JsonSchema
+  readonly annotations: Hints
+  /** Whether the answer can hold texts of other agents. */
+  readonly foreign: boolean
+  /** Whether a host that loads the definitions of tools only after a search should load this tool at the start. */
+  readonly alwaysLoad: boolean
+  readonly run: (given: unknown, call: ToolCall) => Effect.Effect<ToolAnswer, Refusal>
+  /** Only a tool that waits has it: does what `run` does up to the wait, for callers that wait without a fiber. */
+  readonly begin?: (given: unknown, call: ToolCall) => Effect.Effect<ToolWait, Refusal>
+}
+
+/** What a tool changes. The hints for the client follow from it. */
+type Kind =
+  /** Changes nothing. */
+  | "reads"
+  /** Changes something. A repeat changes nothing more. */
+  | "sets"
+  /** Adds something with each call. */
+  | "adds"
+  /** Removes something that the agent cannot easily restore. */
+  | "removes"
+
+const hintsOf = (kind: Kind): Hints => ({
+  readOnlyHint: kind === "reads",
+  destructiveHint: kind === "removes",
+  idempotentHint: kind !== "adds",
+  openWorldHint: kind === "adds"
+})
+
+/** The JSON Schema of a struct, with the descriptions of its fields. */
+const schemaOf = (fields: Schema.Struct.Fields, descriptions: Readonly<Record<string, string>>): JsonSchema => {
+  const { definitions, schema } = Schema.toJsonSchemaDocument(Schema.Struct(fields))
+  const properties = (schema["properties"] ?? {}) as Record<string, object>
+  for (const [name, description] of Object.entries(descriptions)) properties[name] = { ...properties[name], description }
+  const required = schema["required"] as ReadonlyArray<string> | undefined
+  return {
+    type: "object",
+    properties,
+    ...(required === undefined || required.length === 0 ? {} : { required }),
+    ...(Object.keys(definitions).length === 0 ? {} : { $defs: definitions })
+  }
+}
+
+/** Corrects arguments as models write them: digits in a text become a number, and fields that are null or unknown are dropped. */
+const lenient = (given: unknown, schema: JsonSchema): unknown => {
+  if (typeof given !== "object" || given === null || Array.isArray(given)) return given
+  const properties = schema["properties"] as Readonly<Record<string, { readonly type?: string }>>
+  return Object.fromEntries(
+    Object.entries(given).filter(([name, value]) => value !== null && Object.hasOwn(properties, name)).map(([name, value]) =>
+      properties[name]?.type === "integer" && typeof value === "string" && /^-?\d{1,15}$/.test(value)
+        ? [name, Number(value)]
+        : [name, value]
+    )
+  )
+}
+
+/** What a tool does with its decoded arguments. */
+type Run<I extends Record<string, Schema.Codec<unknown>>, A> = (given: Schema.Struct<I>["Type"], call: ToolCall) => Effect.Effect<A, Refusal>
+
+/** Makes a tool from its schemas and its behaviour. Its texts are in Texts.ts. */
+export const tool = <const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
+  name: ToolName,
+  spec: {
+    readonly kind: Kind
+    /** Set if the answer cannot hold texts of other agents. */
+    readonly own?: true
+    readonly alwaysLoad?: true
+    readonly input: I
+    readonly output: O
+    readonly run: Run<I, ToolAnswer & { readonly value: Schema.Struct<O>["Encoded"] }>
+    readonly begin?: Run<I, ToolWait>
+  }
+): Tool => {
+  const { description, title, ...text } = texts[name]
+  const inputSchema = schemaOf(spec.input, text.arguments)
+  const decode = Schema.decodeUnknownEffect(Schema.Struct(spec.input))
+  const decoding = <A>(run: Run<I, A>) => (given: unknown, call: ToolCall): Effect.Effect<A, Refusal> =>
+    isStorableJson(given)
+      ? Effect.flatMap(
+        Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
+        (decoded) => run(decoded as Schema.Struct<I>["Type"], call)
+      )
+      : Effect.fail(new ValidationFailed({
+        message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
+      }))
+  return {
+    name,
+    title,
+    description,
+    inputSchema,
+    outputSchema: schemaOf(spec.output, {}),
+    annotations: hintsOf(spec.kind),
+    foreign: spec.own !== true,
+    alwaysLoad: spec.alwaysLoad === true,
+    run: decoding(spec.run),
+    ...(spec.begin === undefined ? {} : { begin: decoding(spec.begin) })
+  }
+}

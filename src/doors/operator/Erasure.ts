@@ -1,0 +1,129 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Accounts } from "#domain/agents/Accounts"
+import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
+import { AuditLog } from "./AuditLog.ts"
+
+interface Fate {
+  readonly what: string
+  /** What happens to it, or why it stays. */
+  readonly words: string
+  /** The tables whose rows or columns it concerns. */
+  readonly tables: ReadonlyArray<string>
+}
+
+const KEY = "key"
+/** For a key that no running server has ended. Each server notices the end by itself. */
+const KEY_LATER = "It is dead on every server, and the sockets are closed, within half a minute."
+
+/** What an erasure removes. */
+export const removed: ReadonlyArray<Fate> = [
+  { what: KEY, words: "It is dead at once, and the sockets are closed.", tables: ["agents"] },
+  {
+    what: "profile",
+    words: "Names, description, picture, presence and when it was last seen; the picture's bytes within two hours.",
+    tables: ["agents", "presences"]
+  },
+  {
+    what: "address",
+    words: "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds.",
+    tables: ["agents", "codes", "code_addresses", "audit_log"]
+  },
+  { what: "contacts", words: "Its contacts and mutes, and those that others have of it, with notes.", tables: ["contacts", "mutes"] },
+  {
+    what: "webhooks",
+    words: "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two.",
+    tables: ["webhooks", "webhook_deliveries", "a2a_push_configs"]
+  },
+  {
+    what: "memberships",
+    words: "It has left all groups, and invites are withdrawn; refusals of invites are removed within a day.",
+    tables: ["group_members", "group_invites", "group_refusals", "invite_budgets"]
+  },
+  { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
+  {
+    what: "traces",
+    words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
+    tables: ["hidden_messages", "participants", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
+  },
+  { what: "notes about the erasure itself", words: "When all other steps are done.", tables: ["deletions", "handovers", "recounts"] }
+]
+
+/** What stays, and why. */
+export const remains: ReadonlyArray<Fate> = [
+  { what: "handle", words: "Nobody may ever have it again, and messages keep their sender.", tables: ["agents"] },
+  {
+    what: "messages and their files",
+    words: "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS.",
+    tables: ["messages", "conversations", "participants", "attachments", "attachment_usage", "a2a_tasks"]
+  },
+  {
+    what: "states of messages to it",
+    words: "They show senders that a message was delivered or read.",
+    tables: ["envelopes", "inboxes"]
+  },
+  { what: "when it was in which group", words: "It is the groups' history.", tables: ["groups", "group_members"] },
+  { what: "blocks and reports, by it and of it", words: "They protect others, and go on counting.", tables: ["blocks", "reports"] },
+  { what: "audit log", words: "It says what operators did, including this erasure, without the e-mail address.", tables: ["audit_log"] },
+  {
+    what: "backups, exports, logs, and mails in the outbox",
+    words: "They are files outside of the database. After a restoration of an older backup, erase again.",
+    tables: []
+  }
+]
+
+/** The places where removed bytes stay for a while, although no row has them. */
+const files = {
+  pglite: {
+    what: "old bytes in the database's files and write-ahead log",
+    why: "Within minutes of the last step, when few statements run, the server rewrites the tables and clears the write-ahead log. It does so once more after a day. " +
+      "Tables that are too large for this wait for `npm run admin -- compact`; the server's log names them. Tables for which the disk has too little free space wait until there is enough. Disks keep the bytes of removed files until other data overwrites them."
+  },
+  pg: {
+    what: "old bytes in PostgreSQL's files, write-ahead log, archives and replicas",
+    why: "PostgreSQL overwrites them at a time that it chooses. VACUUM FULL of a table rewrites its files at once (docs/operations.md)."
+  }
+}
+
+export interface Erased {
+  readonly message: string
+  readonly removed: ReadonlyArray<{ readonly what: string; readonly words: string }>
+  readonly remains: ReadonlyArray<{ readonly what: string; readonly why: string }>
+}
+
+/**
+ * Erases an agent (wire.md O.1): deletes it, and also removes data that a deletion leaves. One commit ends the account and writes the
+ * audit row. The job of deletions does the other steps. An account that was deleted before can be erased too. May be repeated.
+ */
+export class Erasure extends Context.Service<Erasure, {
+  readonly erase: (given: {
+    readonly agentId: string
+    readonly handle: string
+    readonly operator: string
+    readonly reason: string | null
+  }) => Effect.Effect<Erased, Unavailable | SqlError.SqlError>
+}>()("parley/operator/Erasure") {
+  static readonly layer = Layer.effect(
+    Erasure,
+    Effect.gen(function*() {
+      const accounts = yield* Accounts
+      const audit = yield* AuditLog
+      const sql = yield* SqlClient.SqlClient
+      const { driver } = yield* Database
+      return Erasure.of({
+        erase: Effect.fn("Erasure.erase")(function*({ agentId, handle, operator, reason }) {
+          yield* accounts.erase(agentId, audit.note({ operator, action: "erase", handle, detail: reason }))
+          const [row] = yield* sql<{ readonly done: boolean }>`SELECT position('@' IN email) = 0 AS done FROM agents WHERE id = ${agentId}`
+          return {
+            message: row?.done === true
+              ? `@${handle} is erased. Data written meanwhile is removed within two minutes.`
+              : `@${handle} is deleted, and a running server removes the rest within two minutes.`,
+            removed: removed.map(({ what, words }) => ({ what, words: what === KEY && row?.done !== true ? KEY_LATER : words })),
+            remains: [...remains.map(({ what, words }) => ({ what, why: words })), files[driver]]
+          }
+        })
+      })
+    })
+  ).pipe(Layer.provide(AuditLog.layer))
+}

@@ -1,0 +1,67 @@
+import { Schema } from "effect"
+import { Name, Text } from "#ground/wire/Text"
+
+/** The operating system's user who gives a command. */
+const Who = Text(1, 200)
+/** The reason that an operator gives for an action: one line for the audit log. */
+export const Reason = Schema.NullOr(Name(1, 1_000))
+const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
+const Handle = Schema.String.check(Schema.isMaxLength(100))
+const Id = Schema.String.check(Schema.isMaxLength(100))
+
+/** The commands of operators, whether a running server or the command-line process carries them out. */
+export const OperatorCommand = Schema.Union([
+  Schema.TaggedStruct("Show", { handle: Handle, operator: Who }),
+  Schema.TaggedStruct("Suspend", { handle: Handle, operator: Who, reason: Reason }),
+  Schema.TaggedStruct("Restore", { handle: Handle, operator: Who, reason: Reason }),
+  Schema.TaggedStruct("Create", {
+    handles: Schema.Array(Handle).check(Schema.isMinLength(1), Schema.isMaxLength(1_000)),
+    email: Schema.NullOr(Schema.String),
+    displayName: Schema.NullOr(Schema.String),
+    operator: Who
+  }),
+  Schema.TaggedStruct("Reports", {
+    limit: Limit,
+    /** Null for all states. */
+    state: Schema.NullOr(Schema.Literals(["open", "upheld", "dismissed"])),
+    operator: Who
+  }),
+  Schema.TaggedStruct("DeadWebhooks", { limit: Limit, operator: Who }),
+  Schema.TaggedStruct("Audit", {
+    limit: Limit,
+    handle: Schema.NullOr(Handle),
+    /** Only actions of this operator; null for all operators. */
+    by: Schema.NullOr(Who),
+    /** Whether to include actions that only read. */
+    looks: Schema.Boolean,
+    operator: Who
+  }),
+  Schema.TaggedStruct("Restored", { operator: Who }),
+  Schema.TaggedStruct("ConsoleLink", { operator: Who }),
+  Schema.TaggedStruct("ConsoleToken", {
+    name: Text(1, 100),
+    days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 })),
+    operator: Who
+  }),
+  /** Returns what one call of the operators' API needs: the URLs of the local server and of the nodes, and a token for a minute. */
+  Schema.TaggedStruct("Errand", { operator: Who }),
+  Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
+  Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),
+  Schema.TaggedStruct("Erase", { handle: Handle, operator: Who, reason: Reason }),
+  /** Begins an export of everything that is held about an agent. The next two commands read it. */
+  Schema.TaggedStruct("Export", { handle: Handle, operator: Who }),
+  Schema.TaggedStruct("ExportPage", {
+    agent: Id,
+    file: Id,
+    after: Schema.NullOr(Schema.Array(Schema.Union([Schema.String, Schema.Finite])))
+  }),
+  Schema.TaggedStruct("ExportPart", { agent: Id, file: Id, from: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)) }),
+  /** Writes a backup of a server's own database and files. `target` is an absolute path. */
+  Schema.TaggedStruct("Backup", { target: Schema.String.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)), operator: Who }),
+  Schema.TaggedStruct("Config", {})
+])
+export type OperatorCommand = typeof OperatorCommand.Type
+
+/** An answer in two forms: text for a person, and data for a program. */
+export const OperatorAnswer = Schema.Struct({ text: Schema.String, data: Schema.Json })
+export type OperatorAnswer = typeof OperatorAnswer.Type

@@ -1,0 +1,108 @@
+import { Schema } from "effect"
+import { SyncRow } from "#domain/messages/Message"
+import { ReadReceipt } from "#domain/deliveries/ReadReceipt"
+import { GroupDeletion } from "#domain/messages/GroupDeletion"
+import { GroupInvite } from "#domain/groups/Invite"
+import { DateTimeString, isStorable } from "#ground/wire/Text"
+import { Presence, PresenceChange } from "#domain/presence/Presence"
+
+const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>
+  Schema.Struct({ type: Schema.Literal(type), payload }).annotate({ description: about })
+
+/** A message as the socket pushes it: a SyncRow, or the agent's own message with `delivery_id` null. */
+const PushedMessage = Schema.Struct({ ...SyncRow.fields, delivery_id: Schema.NullOr(Schema.String) })
+
+/** The frames that the server sends (wire.md E.1, E.5). */
+export const serverFrames = {
+  "hello.ok": Schema.Struct({
+    type: Schema.Literal("hello.ok"),
+    capabilities: Schema.Array(Schema.Literal("ack")),
+    agent: Schema.Struct({ handle: Schema.String }),
+    heartbeat_interval_ms: Schema.Int
+  }).annotate({ description: "The first frame: the socket is authenticated; the backlog follows." }),
+  "message.new": frame("message.new", PushedMessage, "A message for this agent, or its own with delivery_id null."),
+  "message.read": frame(
+    "message.read",
+    ReadReceipt,
+    "A recipient has read the agent's messages; reader and at repeat read_by and read_at."
+  ),
+  "typing.start": frame(
+    "typing.start",
+    Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
+    "Another participant began to write."
+  ),
+  "typing.stop": frame(
+    "typing.stop",
+    Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
+    "Another participant stopped writing."
+  ),
+  "group.invite.received": frame("group.invite.received", GroupInvite, "Somebody asks the agent into a group."),
+  "group.deleted": frame(
+    "group.deleted",
+    GroupDeletion,
+    "A group of the agent's was deleted; its last message has come before."
+  ),
+  "presence.update": frame("presence.update", Presence, "A contact came, went, or said something of itself."),
+  "rate_limit.warning": frame(
+    "rate_limit.warning",
+    Schema.Struct({
+      endpoint: Schema.String,
+      limit: Schema.Int,
+      remaining: Schema.Int,
+      reset_at: DateTimeString,
+      message: Schema.String
+    }),
+    "Most of the send budget is used; at most once in ten seconds."
+  ),
+  error: Schema.Struct({
+    type: Schema.Literal("error"),
+    id: Schema.optionalKey(Schema.Unknown),
+    payload: Schema.Struct({ code: Schema.String, message: Schema.String, action: Schema.NullOr(Schema.String) })
+  }).annotate({ description: "A frame that could not be carried out; id repeats the frame's own." }),
+  pong: Schema.Struct({ type: Schema.Literal("pong") }).annotate({ description: "The answer to a ping frame." })
+} as const
+
+const Id = { id: Schema.optionalKey(Schema.Unknown) }
+
+/** An id as clients write it: any text that can be a parameter of a query. */
+const Name = Schema.String.check(
+  Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")
+)
+
+/** The frames that the server accepts (wire.md E.1, E.6). */
+export const clientFrames = {
+  hello: Schema.Struct({
+    type: Schema.Literal("hello"),
+    api_key: Schema.optionalKey(Schema.String),
+    token: Schema.optionalKey(Schema.String),
+    capabilities: Schema.optionalKey(Schema.Array(Schema.String))
+  }).annotate({ description: "First frame, within 5 s, unless the upgrade carried the key." }),
+  ack: Schema.Struct({ type: Schema.Literal("ack"), message_id: Schema.String }).annotate({
+    description: "The message has arrived; never answered."
+  }),
+  "message.read_ack": Schema.Struct({
+    type: Schema.Literal("message.read_ack"),
+    payload: Schema.Struct({
+      conversation_id: Name,
+      through_seq: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))),
+      message_id: Schema.optionalKey(Name)
+    }),
+    ...Id
+  }).annotate({ description: "Everything up to this seq, or this message, has been read." }),
+  "typing.start": Schema.Struct({
+    type: Schema.Literal("typing.start"),
+    payload: Schema.Struct({ conversation_id: Name }),
+    ...Id
+  }).annotate({ description: "Relayed to the other participants, never stored." }),
+  "typing.stop": Schema.Struct({
+    type: Schema.Literal("typing.stop"),
+    payload: Schema.Struct({ conversation_id: Name }),
+    ...Id
+  }).annotate({ description: "Relayed to the other participants, never stored." }),
+  "presence.update": Schema.Struct({
+    type: Schema.Literal("presence.update"),
+    payload: PresenceChange,
+    ...Id
+  }).annotate({ description: "The same as PUT /v1/presence." }),
+  ping: Schema.Struct({ type: Schema.Literal("ping") }).annotate({ description: "Answered with pong." })
+} as const

@@ -1,0 +1,393 @@
+import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, Random, Schedule, type Scope } from "effect"
+import { AgentSuspended } from "#domain/agents/Agent"
+import type { CloseReason } from "#domain/agents/Sessions"
+import { Auth } from "#domain/auth/Auth"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import type { MessagePosition, Rendered } from "#domain/messages/Message"
+import { Config } from "#ground/platform/Config"
+import { waitsOpen } from "#ground/platform/Metrics"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { Presences } from "#domain/presence/Presences"
+import type { LiveAgent, LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import type { SocketSlot } from "#domain/push/SocketPlaces"
+import { LargeReads } from "#ground/rates/LargeReads"
+import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { makeComparison } from "./Cursors.ts"
+import { readAgain } from "./Session.ts"
+
+/** How often the listeners are compared with storage. */
+const CHECK = "5 seconds"
+/** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
+const TICK = "100 millis"
+/** Undelivered messages read at once while looking for one that is not muted. */
+const PAGE = 100
+/**
+ * The time over which a stopping server spreads the ends of its waits, in milliseconds, because their callers go to the
+ * other nodes.
+ */
+const SPREAD_MS = 2_000
+/** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
+const TURNED_AWAY = "1 second"
+/** How long an agent stays online after a wait, so that one that waits in a loop is online all the time. */
+const BETWEEN_WAITS = "5 seconds"
+
+const TOO_MANY = "too many sockets of this agent"
+
+
+/** The callbacks of a listener, for events of its agent's inbox. */
+export interface Ears {
+  /** A message of this conversation was committed that is not muted. `own` says whether the agent sent it. */
+  readonly message: (conversationId: string, own: boolean) => void
+  /** Messages may have been missed. */
+  readonly missed: () => void
+  /** The listener has ended for this reason, or because the server stops if undefined. */
+  readonly ended: (reason: CloseReason | undefined) => void
+}
+
+/**
+ * Listens to an agent's inbox without showing anything. It takes one of the places of the agent's sockets, and presence
+ * counts it as a socket.
+ */
+export class Listener implements LiveSession {
+  agent: LiveAgent
+  /** The newest number of the inbox that the listener knows. */
+  reached = 0
+  /** The listener's place among the agent's sockets, while it has one. */
+  place: SocketSlot | undefined
+  /** Whether the listener has ended. */
+  over = false
+  private readonly ears: Ears
+
+  constructor(agent: LiveAgent, ears: Ears) {
+    this.agent = agent
+    this.ears = ears
+  }
+
+  /** The object that is compared with storage (Cursors.ts): the listener. */
+  get session(): this {
+    return this
+  }
+
+  hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
+    // After a gap, the listener cannot know what came before. The comparison with storage finds that.
+    if (inboxNo === this.reached + 1) this.reached = inboxNo
+    if (!muted && !this.over) this.ears.message(rendered.conversationId, false)
+  }
+
+  echo(_after: number, _before: number | null, _frame: string, place?: MessagePosition): void {
+    if (place !== undefined && !this.over) this.ears.message(place.conversationId, true)
+  }
+
+  event(): void {}
+
+  close(reason: CloseReason): void {
+    this.end(reason)
+  }
+
+  end(reason: CloseReason | undefined): void {
+    if (this.over) return
+    this.over = true
+    this.ears.ended(reason)
+  }
+
+  /** Compares `reached` with the newest number in storage. A greater number there means a lost hint. */
+  check(head: number): void {
+    if (head <= this.reached || this.over) return
+    this.reached = head
+    this.ears.missed()
+  }
+}
+
+/** The result of a wait: messages, as the JSON texts of their SyncRows; a time-out; or `moved`, because the node stops. */
+export interface Waited {
+  readonly outcome: "messages" | "timeout" | "moved"
+  readonly rows: ReadonlyArray<string>
+}
+
+const moved: Waited = { outcome: "moved", rows: [] }
+
+export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavailable
+
+/** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
+export class Wait implements Ears {
+  readonly listener: Listener
+  readonly key: string
+  /** The maximum number of messages in the answer. */
+  readonly limit: number
+  /** When the wait times out, on the monotonic clock. The time counts from when the listener is attached. */
+  until = Number.POSITIVE_INFINITY
+  readonly settled: (exit: Exit.Exit<Waited, WaitRefusal>) => void
+  /** The inbox number up to which the wait has read. */
+  read = 0
+  /** Whether there may be messages that the wait has not looked up yet. */
+  news = false
+  /** Why the listener was ended. */
+  reason: CloseReason | undefined
+  /** Whether a look-up for this wait runs, and its fiber, once the fiber has begun. */
+  looking = false
+  worker: Fiber.Fiber<Waited | undefined, WaitRefusal> | undefined
+  /** Starts a look-up for a wait. */
+  private readonly wake: (wait: Wait) => void
+
+  constructor(agent: LiveAgent, key: string, limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
+    this.listener = new Listener(agent, this)
+    this.key = key
+    this.limit = limit
+    this.settled = settled
+    this.wake = wake
+  }
+
+  message(_conversationId: string, own: boolean): void {
+    if (!own) this.wake(this)
+  }
+
+  missed(): void {
+    this.wake(this)
+  }
+
+  ended(reason: CloseReason | undefined): void {
+    this.reason = reason
+    this.wake(this)
+  }
+}
+
+/**
+ * Waits for messages, and listens to inboxes, for clients without a socket. A message that is committed while a
+ * listener is attached is reported, or found by a read of storage after `listen` has returned.
+ */
+export class Waiters extends Context.Service<Waiters, {
+  /**
+   * Listens until the scope closes. `key` is the agent's API key. If the key becomes invalid, or did so just before,
+   * the listener ends.
+   */
+  readonly listen: (agentId: string, key: string, ears: Ears) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
+  /**
+   * Waits until the agent's inbox holds an undelivered message that is not muted, and answers with the oldest `limit`
+   * undelivered ones, muted ones included. Nothing is acknowledged.
+   */
+  readonly wait: (agentId: string, key: string, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
+  /** Does the same without a fiber that waits. `settled` is called once, later, unless the wait is cancelled before. */
+  readonly begin: (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
+  /** Cancels a wait. Has no effect on a wait that has ended. */
+  readonly cancel: (wait: Wait) => void
+  /** Call it when the server is about to stop. Waits end within two seconds, new ones after one second. */
+  readonly turnAway: () => void
+  /** Whether the server is about to stop. */
+  readonly isLeaving: () => boolean
+  /** Ends `turnAway`. */
+  readonly welcomeAgain: () => void
+  /** The number of listeners. */
+  readonly size: () => number
+}>()("parley/realtime/Waiters") {
+  static readonly layer = Layer.effect(
+    Waiters,
+    Effect.gen(function*() {
+      const auth = yield* Auth
+      const now = monotonicMillis(yield* Clock.Clock)
+      const deliveries = yield* Deliveries
+      const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
+      const liveAgents = yield* LiveAgents
+      const presences = yield* Presences
+      const reads = yield* LargeReads
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const fork = (effect: Effect.Effect<void>): void => {
+        runFork(Effect.catchDefect(effect, (defect) => Effect.logError("Work for a waiting agent failed", Cause.die(defect))))
+      }
+      const listeners = new Set<Listener>()
+      const waits = new Set<Wait>()
+      const some = Latch.makeUnsafe(false)
+      let leaving = false
+      yield* waitsOpen.readsIn(() => listeners.size)
+
+      const tooMany = () =>
+        new RateLimited({
+          message: `You have ${limit} sockets and waits open, which is the limit: close one first.`,
+          details: { limit, window: "at once", retry_after_ms: 1_000 }
+        })
+
+      const updatePresence = (agentId: string) => Effect.ignore(presences.sockets(agentId))
+
+      const goneOffline = (agentId: string): Effect.Effect<void> =>
+        Effect.andThen(
+          Effect.sleep(BETWEEN_WAITS),
+          Effect.suspend(() =>
+            liveAgents.live(agentId) !== undefined ? Effect.void : Effect.andThen(liveAgents.reachable, updatePresence(agentId))
+          )
+        )
+
+      /** Takes a place and attaches the listener. `leave` reverses as much of this as was done. */
+      const join = Effect.fnUntraced(function*(listener: Listener, key: string) {
+        const agentId = listener.agent.id
+        const place = listener.place = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
+        if (place?.contested === true) yield* liveAgents.reachable
+        if (place === undefined || listener.over) return yield* tooMany()
+        listeners.add(listener)
+        listener.agent = liveAgents.attach(agentId, listener)
+        if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
+        // If the key became invalid between its check and the attachment, the listener was not notified. Check it
+        // again.
+        yield* admitted(key)
+        // As for sockets, wait until other nodes push to this listener and the agent's mutes are loaded.
+        yield* liveAgents.reachable
+        yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
+      })
+
+      const leave = (listener: Listener): void => {
+        if (listeners.delete(listener)) {
+          liveAgents.detach(listener.agent.id, listener)
+          if (listener.agent.sessions.size === 0) fork(goneOffline(listener.agent.id))
+        }
+        if (listener.place === undefined) return
+        liveAgents.leave(listener.place)
+        listener.place = undefined
+      }
+
+      const listen = Effect.fnUntraced(function*(agentId: string, key: string, ears: Ears) {
+        const listener = new Listener(liveAgents.here(agentId), ears)
+        yield* Effect.addFinalizer(() => Effect.sync(() => leave(listener)))
+        yield* join(listener, key)
+        return listener
+      })
+
+      /** Fails unless the key is still valid and its agent is not suspended. */
+      const admitted = (key: string) =>
+        Effect.flatMap(auth.authenticate(key), (agent) =>
+          agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
+
+      /** Whether an undelivered message above `after` is not muted, and how far the inbox was read. */
+      const search = Effect.fnUntraced(function*(listener: Listener, after: number) {
+        let from = after
+        while (true) {
+          const page = yield* deliveries.page(listener.agent.id, from, PAGE)
+          if (page === undefined) return { found: false, read: from }
+          for (const { message } of page.rows) {
+            if (listener.agent.mutes?.covers(message.senderId, message.conversationId) !== true) return { found: true, read: from }
+          }
+          const last = page.rows.at(-1)
+          if (page.isLast || last === undefined) return { found: false, read: Math.max(from, page.lastInboxNo) }
+          from = last.inboxNo
+        }
+      })
+
+      /** The messages with which a wait ends. */
+      const shown = ({ limit, listener: { agent } }: Wait) =>
+        reads.during(agent.id, { usual: limit, max: limit, bytes: "message" }, deliveries.sync(agent.id, undefined, limit))
+
+      /** Returns the answer of a wait, or undefined if there is none yet. */
+      const look = Effect.fnUntraced(function*(wait: Wait) {
+        wait.news = false
+        const { key, listener, reason } = wait
+        if (listener.over) {
+          yield* admitted(key)
+          if (reason?.code === 1008) return yield* new Unauthorized()
+          if (reason?.text === TOO_MANY) return yield* tooMany()
+          return moved
+        }
+        const { found, read } = yield* search(listener, wait.read)
+        wait.read = read
+        listener.reached = Math.max(listener.reached, read)
+        if (found) {
+          const rows = yield* shown(wait)
+          if (rows.length > 0) {
+            yield* admitted(key)
+            return { outcome: "messages", rows } as const
+          }
+          // The messages were acknowledged meanwhile. There is nothing to show, but there may be newer ones.
+          wait.news = true
+          return undefined
+        }
+        if (leaving) {
+          yield* Effect.sleep(TURNED_AWAY)
+          return moved
+        }
+        if (now() < wait.until) return undefined
+        yield* admitted(key)
+        return { outcome: "timeout", rows: yield* shown(wait) } as const
+      })
+
+      const work = (wait: Wait, effect: Effect.Effect<Waited | undefined, WaitRefusal>): void => {
+        wait.looking = true
+        const fiber = wait.worker = runFork(effect)
+        fiber.addObserver((exit) => {
+          wait.looking = false
+          wait.worker = undefined
+          // The wait was cancelled, maybe before its listener was attached.
+          if (!waits.has(wait)) return leave(wait.listener)
+          if (Exit.isSuccess(exit) && exit.value === undefined) {
+            if (wait.news) work(wait, look(wait))
+            return
+          }
+          end(wait)
+          wait.settled(exit as Exit.Exit<Waited, WaitRefusal>)
+        })
+      }
+
+      const end = (wait: Wait): void => {
+        waits.delete(wait)
+        if (waits.size === 0) some.closeUnsafe()
+        leave(wait.listener)
+      }
+
+      const wake = (wait: Wait): void => {
+        wait.news = true
+        if (!wait.looking && waits.has(wait)) work(wait, look(wait))
+      }
+
+      const begin = (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
+        const wait = new Wait(liveAgents.here(agentId), key, limit, settled, wake)
+        waits.add(wait)
+        some.openUnsafe()
+        work(wait, Effect.flatMap(join(wait.listener, key), () => {
+          wait.until = now() + timeoutMs
+          return look(wait)
+        }))
+        return wait
+      }
+
+      const cancel = (wait: Wait): void => {
+        if (!waits.has(wait)) return
+        end(wait)
+        wait.worker?.interruptUnsafe()
+      }
+
+      const tick = Effect.sync(() => {
+        const at = now()
+        for (const wait of waits) if (at >= wait.until) wake(wait)
+      })
+      yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(
+        Effect.andThen(Effect.catchDefect(tick, (defect) => Effect.logError("Waits could not be ended", Cause.die(defect)))),
+        Effect.forever,
+        Effect.forkScoped
+      )
+
+      const check = makeComparison(listeners, deliveries.heads)
+      const compare = Effect.catchCause(check, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
+      yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
+      liveAgents.onMissed(() => fork(compare))
+
+      return Waiters.of({
+        listen,
+        wait: (agentId, key, limit, timeoutMs) =>
+          Effect.callback((resume) => {
+            const wait = begin(agentId, key, limit, timeoutMs, resume)
+            return Effect.sync(() => cancel(wait))
+          }),
+        begin,
+        cancel,
+        turnAway: () => {
+          leaving = true
+          for (const session of listeners) {
+            fork(Effect.flatMap(Random.nextIntBetween(0, SPREAD_MS), (ms) =>
+              Effect.andThen(Effect.sleep(ms), Effect.sync(() => session.end(undefined)))))
+          }
+        },
+        isLeaving: () => leaving,
+        welcomeAgain: () => {
+          leaving = false
+        },
+        size: () => listeners.size
+      })
+    })
+  )
+}

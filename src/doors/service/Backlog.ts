@@ -1,0 +1,43 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import type { Batch } from "#ground/cluster/Job"
+import { Database } from "#ground/database/Sql"
+import { backlogMessages, backlogWebhooks } from "#ground/platform/Metrics"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+
+/** The most deliveries that are counted for one webhook, so that a count is cheap for any number of waiting deliveries. */
+const MOST_PER_WEBHOOK = 1_000
+/** How long a node reports a count. If it has no newer count after that, another node runs the job. */
+const SHOWN_MS = 180_000
+
+const COUNT = `
+SELECT
+  (SELECT COALESCE(sum(undelivered), 0) FROM inboxes)::bigint AS messages,
+  (SELECT COALESCE(sum(n), 0) FROM webhooks w JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+      SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL LIMIT ${MOST_PER_WEBHOOK}
+    ) few
+  ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
+
+/** Counts the messages and webhook deliveries that wait. The node that runs the job has the counts in its metrics. */
+export class Backlog extends Context.Service<Backlog, {
+  readonly count: Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/service/Backlog") {
+  static readonly layer = Layer.effect(
+    Backlog,
+    Effect.gen(function*() {
+      const read = (yield* Database).prepared<{ readonly messages: number; readonly deliveries: number }>("backlog", COUNT)
+      const now = monotonicMillis(yield* Clock.Clock)
+      let counted: { readonly messages: number; readonly deliveries: number; readonly at: number } | undefined
+      const recent = () => counted !== undefined && now() - counted.at < SHOWN_MS ? counted : undefined
+      yield* backlogMessages.readsIn(() => recent()?.messages)
+      yield* backlogWebhooks.readsIn(() => recent()?.deliveries)
+      return Backlog.of({
+        count: Effect.map(read([]), ([row]) => {
+          if (row !== undefined) counted = { ...row, at: now() }
+          return { rows: 0, more: false }
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,52 @@
+import { Context, Effect, Layer } from "effect"
+import { open } from "node:fs/promises"
+import * as path from "node:path"
+import { Config, type Settings } from "#ground/platform/Config"
+import { attempt, type StorageUnavailable } from "./Blobs.ts"
+
+/** Some bytes of an object, and the size of the whole object. */
+export interface BlobPart {
+  readonly size: number
+  readonly bytes: Buffer
+}
+
+/** The folder of the store, if the store is a folder. */
+export const folderOf = (config: Settings): string =>
+  config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
+
+/** Reads objects of the store part by part, and changes nothing, so it is safe while servers use the store. */
+export class BlobParts extends Context.Service<BlobParts, {
+  /** Reads at most `length` bytes from the offset `from`. Returns undefined if there is no such object. */
+  readonly read: (name: string, from: number, length: number) => Effect.Effect<BlobPart | undefined, StorageUnavailable>
+}>()("parley/files/BlobParts") {
+  /** Reads the same store as `Blobs`. A client for S3 is loaded when the first part is read. */
+  static readonly layer = Layer.effect(
+    BlobParts,
+    Effect.map(Config, (config) =>
+      BlobParts.of({
+        read: (name, from, length) =>
+          attempt(async () =>
+            config.S3_BUCKET === undefined
+              ? await ofFolder(path.join(folderOf(config), name), from, length)
+              : await (await import("./BlobsS3.ts")).readPart(config, name, from, length)
+          )
+      }))
+  )
+}
+
+const ofFolder = async (file: string, from: number, length: number): Promise<BlobPart | undefined> => {
+  try {
+    const handle = await open(file, "r")
+    try {
+      const { size } = await handle.stat()
+      const bytes = Buffer.alloc(Math.max(0, Math.min(length, size - from)))
+      const { bytesRead } = await handle.read(bytes, 0, bytes.length, from)
+      return { size, bytes: bytes.subarray(0, bytesRead) }
+    } finally {
+      await handle.close()
+    }
+  } catch (error) {
+    if (Reflect.get(Object(error), "code") === "ENOENT") return undefined
+    throw error
+  }
+}

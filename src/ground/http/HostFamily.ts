@@ -1,0 +1,33 @@
+import { MCP_HOSTS } from "#ground/platform/Metrics"
+
+type Family = (typeof MCP_HOSTS)[number]
+
+/** The first pattern that matches names the family. Several hosts name only the HTTP client that they use. */
+const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
+  ["claude-code", /claude-code/],
+  ["claude", /claude/],
+  ["codex", /codex/],
+  ["openai", /openai/],
+  ["gemini", /gemini/],
+  ["opencode", /opencode/],
+  ["openclaw", /openclaw/],
+  ["cursor", /cursor/],
+  ["vscode", /visual studio code|vscode/],
+  ["cline", /\bcline\b/],
+  ["goose", /goose/],
+  ["python", /python/],
+  ["bun", /\bbun\b/],
+  ["node", /\bnode\b|undici|axios/]
+]
+
+/** Longer names are shortened to this length. */
+const MAX_LENGTH = 80
+
+/** The name in a client's `User-Agent`, for a line of the log. */
+export const shownAgent = (userAgent: string | undefined): string => (userAgent ?? "").slice(0, MAX_LENGTH)
+
+/** The family of an agent host by its `User-Agent`: one of a few names, because it is a label of a metric. */
+export const hostFamily = (userAgent: string | undefined): Family => {
+  const text = shownAgent(userAgent).toLowerCase()
+  return text === "" ? "none" : PATTERNS.find(([, pattern]) => pattern.test(text))?.[0] ?? "other"
+}
