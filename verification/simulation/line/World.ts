@@ -51,7 +51,7 @@ const LOOK_MS = 5
 const PATIENCE_MS = 1_000
 /** Within this time all lines are connected again, and every socket has read the messages that it missed. */
 const QUIET_MS = 15_000
-/** No caller waits longer than this for the answer to a send (Procedures.ts, ConversationActor.ts). */
+/** No caller waits longer than this for the answer to a send (Procedures.ts, SendQueues.ts). */
 const ANSWERED_MS = 12_000
 
 const agentName = (agent: number): string => `agent-${agent}`
@@ -322,7 +322,7 @@ export class World {
         missed: () => void fork(Effect.andThen(compare, compare)),
         parted: () => {}
       })
-      // Conversations does the same.
+      // SendQueues.ts does the same.
       fork(Effect.forever(Effect.andThen(Effect.sleep(1_000), Effect.sync(() => {
         for (const actor of actors.values()) if (!actor.idle) actor.timeOutCallers(time.now - HELD_MS)
       }))))
