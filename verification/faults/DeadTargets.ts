@@ -18,9 +18,9 @@ const CONFIGS = 10
 const POSTED_EVERY_MS = 5_000
 const HEALTHY_EVERY_MS = 100
 const HEALTHY_BEFORE = 20
-/** The longest that a post to the healthy webhook may take, once the fault has ended. */
 /** How often a request of the preparation is sent while the answer is 503. */
 const TRIES = 5
+/** The longest that a post to the healthy webhook may take, once the fault has ended. */
 const PATIENCE_MS = 60_000
 /** Lower medians of posts count as this, because a busy machine explains them. A post behind dead targets waits for tens of seconds. */
 const FLOOR_MS = 2_000
