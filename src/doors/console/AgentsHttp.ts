@@ -74,7 +74,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         nodes.agent(agent.id),
         unavailableOnSqlError(enforcement.tally(agent.id, agent.countedFrom)),
         unavailableOnSqlError(repo.webhooks(agent.id)),
-        unavailableOnSqlError(repo.log(agent.id, LOG))
+        unavailableOnSqlError(audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG }))
       ], { concurrency: "unbounded" })
       const [oldest] = yield* unavailableOnSqlError(repo.waiting(agent.id, amounts.deliveredThrough, now, 1))
       const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
@@ -130,7 +130,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
           dead: webhook.dead,
           last_failure: webhook.failure
         })),
-        log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.reason }))
+        log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
       }
       return shown
     })

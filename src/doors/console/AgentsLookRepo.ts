@@ -59,13 +59,6 @@ export interface WebhookRow {
   readonly failure: string | null
 }
 
-export interface LogRow {
-  readonly at: number
-  readonly operator: string | null
-  readonly action: string
-  readonly reason: string | null
-}
-
 export interface AgentQuery {
   readonly handle: string
   readonly email: string
@@ -90,8 +83,6 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
   /** The envelopes that wait above the inbox number `through`, the oldest first. */
   readonly waiting: (agentId: string, through: number, now: number, limit: number) => Effect.Effect<ReadonlyArray<WaitingRow>, SqlError.SqlError>
   readonly webhooks: (agentId: string) => Effect.Effect<ReadonlyArray<WebhookRow>, SqlError.SqlError>
-  /** The agent's entries in the audit log, without `show` actions, the newest first. */
-  readonly log: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<LogRow>, SqlError.SqlError>
 }>()("parley/console/AgentsLookRepo") {
   static readonly layer = Layer.effect(
     AgentsLookRepo,
@@ -174,11 +165,7 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
               (
                 SELECT d.failure FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.failure IS NOT NULL ORDER BY d.no DESC LIMIT 1
               ) AS failure
-            FROM webhooks w WHERE w.agent_id = ${agentId} AND w.slot IS NOT NULL ORDER BY w.created_at`,
-        log: (agentId, limit) =>
-          sql<LogRow>`
-            SELECT at, operator, action, reason FROM audit_log
-            WHERE agent_id = ${agentId} AND action NOT LIKE 'show%' ORDER BY no DESC LIMIT ${limit}`
+            FROM webhooks w WHERE w.agent_id = ${agentId} AND w.slot IS NOT NULL ORDER BY w.created_at`
       })
     })
   )

@@ -12,6 +12,7 @@ import { publicUrl, reachableUrl } from "#ground/platform/PublicUrl"
 import { Config, effective, type Settings } from "#ground/platform/Config"
 import { HandleInput, iso, isoOrNull } from "#ground/wire/Text"
 import { Email } from "#domain/registration/RegistrationApi"
+import { AuditLog } from "./AuditLog.ts"
 import { ConsoleAccess } from "./ConsoleAccess.ts"
 import { Erasure } from "./Erasure.ts"
 import { plain, table } from "./Lines.ts"
@@ -31,6 +32,8 @@ const OBSTACLES: Readonly<Record<Refused, string>> = {
 const NO_MAILBOX = "agents.invalid"
 
 const DAY_MS = 86_400_000
+/** The entries of the audit log that `show` includes. */
+const LOG = 10
 
 const spanOf = (ms: number): string =>
   ms > DAY_MS && ms % DAY_MS === 0 ? `${ms / DAY_MS} days` : ms % 3_600_000 === 0 ? `${ms / 3_600_000} hours` : `${ms / 1_000} seconds`
@@ -62,6 +65,7 @@ export class Operator extends Context.Service<Operator, {
     Operator,
     Effect.gen(function*() {
       const accounts = yield* Accounts
+      const audit = yield* AuditLog
       const config = yield* Config
       const enforcement = yield* Enforcement
       const repo = yield* OperatorRepo
@@ -91,16 +95,14 @@ export class Operator extends Context.Service<Operator, {
         return status === "restricted" ? `restricted until ${isoOrNull(agent.restrictedUntil)}` : "active"
       }
 
-      const look = Effect.fnUntraced(function*(operator: string, action: string, agentId: string | null) {
-        yield* repo.note({ at: yield* Clock.currentTimeMillis, operator, action, agentId })
-      })
+      const look = (operator: string, action: string, handle: string | null) => audit.note({ operator, action, handle, detail: null })
 
       const show = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
-        yield* look(operator, "show", agent.id)
+        yield* look(operator, "show", agent.handle)
         const now = yield* Clock.currentTimeMillis
         const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
-        const log = yield* repo.audit(10, agent.id, null, false)
+        const log = yield* audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
         const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
         const counts = [
           { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window: restrictWindowMs, effect: "restricted" },
@@ -118,7 +120,7 @@ export class Operator extends Context.Service<Operator, {
             `${counted} by agents it wrote to first in the last ${spanOf(window)}; ${threshold} make it ${effect}`
           ]),
           ...(agent.countedFrom === null ? [] : [["restored", `${iso(agent.countedFrom)}; nothing from before counts`]]),
-          ...log.map((row) => ["log", `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${row.reason === null ? "" : `: ${plain(row.reason)}`}`])
+          ...log.map((row) => ["log", `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${row.detail === null ? "" : `: ${plain(row.detail)}`}`])
         ]
         return {
           text: table(rows),
@@ -139,7 +141,7 @@ export class Operator extends Context.Service<Operator, {
               window_seconds: window / 1_000,
               effect
             })),
-            log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.reason }))
+            log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
           }
         }
       })
@@ -173,13 +175,12 @@ export class Operator extends Context.Service<Operator, {
         if (command.displayName !== null && !isDisplayName(command.displayName)) {
           return yield* refuse("A display name has at most 100 characters, none of them a control character, and not blanks alone.")
         }
-        const now = yield* Clock.currentTimeMillis
         const made = yield* sql.withTransaction(Effect.forEach(handles, (handle) =>
           Effect.gen(function*() {
             const address = email ?? `${handle}@${NO_MAILBOX}`
             const account = yield* accounts.create({ handle, email: address, displayName: command.displayName, description: null })
             if (typeof account === "string") return yield* refuse(`${handle} was not created, nor any other: ${OBSTACLES[email === null ? "handle_taken" : account]}.`)
-            yield* repo.note({ at: now, operator: command.operator, action: "create", agentId: account.agent.id })
+            yield* look(command.operator, "create", handle)
             return { handle, id: account.agent.id, email: address, api_key: account.apiKey }
           })))
         return { text: table(made.map((one) => [one.handle, one.api_key])), data: made }
@@ -218,16 +219,16 @@ export class Operator extends Context.Service<Operator, {
         }
       })
 
-      const audit = Effect.fnUntraced(function*({ by, handle, limit, looks, operator }: Extract<OperatorCommand, { readonly _tag: "Audit" }>) {
-        const agentId = handle === null ? null : (yield* find(handle)).id
-        yield* look(operator, "show audit", agentId)
-        const rows = yield* repo.audit(limit, agentId, by, looks)
+      const showAudit = Effect.fnUntraced(function*(command: Extract<OperatorCommand, { readonly _tag: "Audit" }>) {
+        const handle = command.handle === null ? null : (yield* find(command.handle)).handle
+        yield* look(command.operator, "show audit", handle)
+        const rows = yield* audit.list({ handle, operator: command.by, looks: command.looks, before: null, limit: command.limit })
         return {
           text: table([
             ["when", "who", "what", "agent", "reason"],
-            ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.handle ?? "", plain(row.reason)])
+            ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.agent ?? "", plain(row.detail)])
           ]),
-          data: rows.map((row) => ({ ...row, at: iso(row.at) }))
+          data: rows.map(({ action, agent, at, detail, no, operator }) => ({ no, at: iso(at), operator, action, handle: agent, reason: detail }))
         }
       })
 
@@ -338,7 +339,7 @@ export class Operator extends Context.Service<Operator, {
 
       const beginExport = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
-        yield* look(operator, "export", agent.id)
+        yield* look(operator, "export", agent.handle)
         return { text: agent.handle, data: { agent: agent.id, handle: agent.handle, schema: yield* schema } }
       })
 
@@ -370,7 +371,7 @@ export class Operator extends Context.Service<Operator, {
           case "DeadWebhooks":
             return deadWebhooks(command.limit, command.operator)
           case "Audit":
-            return audit(command)
+            return showAudit(command)
           case "Restored":
             return restored(command.operator)
           case "ConsoleLink":
@@ -400,5 +401,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide([OperatorRepo.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
+  ).pipe(Layer.provide([AuditLog.layer, OperatorRepo.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
 }

@@ -36,16 +36,6 @@ export interface DeadRow {
   readonly dead_at: number
 }
 
-export interface AuditRow {
-  readonly no: number
-  readonly at: number
-  readonly operator: string | null
-  readonly action: string
-  /** Null if the entry concerns no single agent. */
-  readonly handle: string | null
-  readonly reason: string | null
-}
-
 /** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
 const NUMBERS_AHEAD = 1_000_000_000
@@ -54,8 +44,7 @@ const NUMBERS_AHEAD = 1_000_000_000
 const AT_ONCE = 2_000
 
 /**
- * The operators' SQL: reads across all rooms, and the audit log. Only `note` and `moveOn` write. Nothing is prepared,
- * because it runs seldom.
+ * The operators' SQL: reads across all rooms. Only `moveOn` writes. Nothing is prepared, because it runs seldom.
  */
 export class OperatorRepo extends Context.Service<OperatorRepo, {
   /** The account with a normalised handle, also if it is deleted. */
@@ -63,12 +52,6 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
   /** Newest first. */
   readonly reports: (limit: number, state: ReportRow["state"] | null) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
   readonly deadWebhooks: (limit: number) => Effect.Effect<ReadonlyArray<DeadRow>, SqlError.SqlError>
-  /** Newest first, of one agent or of all, by one operator or by all. `looks` includes actions that only read. */
-  readonly audit: (limit: number, agentId: string | null, by: string | null, looks: boolean) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
-  /** Writes an audit row. For a change, the caller calls this in the transaction of the change. */
-  readonly note: (
-    entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string | null }
-  ) => Effect.Effect<void, SqlError.SqlError>
   /**
    * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
    * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
@@ -142,19 +125,7 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
           sql<DeadRow>`
             SELECT no, handle, webhook_id, url, event, attempts, failure,
               (extract(epoch FROM dead_at) * 1000)::bigint AS dead_at
-            FROM dead_webhook_deliveries LIMIT ${limit}`,
-        audit: (limit, agentId, by, looks) =>
-          sql<AuditRow>`
-            SELECT l.no, l.at, l.operator, l.action, a.handle, l.reason
-            FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
-            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`}
-              AND ${by === null ? sql`true` : sql`l.operator = ${by}`}
-              AND ${looks ? sql`true` : sql`l.action NOT LIKE 'show%' AND l.action NOT LIKE 'list%'`}
-            ORDER BY l.no DESC LIMIT ${limit}`,
-        note: ({ action, agentId, at, operator }) =>
-          Effect.asVoid(
-            sql`INSERT INTO audit_log (at, operator, action, agent_id) VALUES (${at}, ${operator}, ${action}, ${agentId})`
-          )
+            FROM dead_webhook_deliveries LIMIT ${limit}`
       })
     })
   )
