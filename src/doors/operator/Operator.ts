@@ -14,10 +14,12 @@ import { HandleInput, iso, isoOrNull } from "#ground/wire/Text"
 import { Email } from "#domain/registration/RegistrationApi"
 import { AuditLog } from "./AuditLog.ts"
 import { ConsoleAccess } from "./ConsoleAccess.ts"
+import { DeadDeliveries } from "./DeadDeliveries.ts"
 import { Erasure } from "./Erasure.ts"
 import { plain, table } from "./Lines.ts"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
+import { Reports } from "./Reports.ts"
 
 /** A command that cannot be carried out, with a message for the operator. Nothing was changed. */
 export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{ readonly message: string }> {}
@@ -67,8 +69,10 @@ export class Operator extends Context.Service<Operator, {
       const accounts = yield* Accounts
       const audit = yield* AuditLog
       const config = yield* Config
+      const deadDeliveries = yield* DeadDeliveries
       const enforcement = yield* Enforcement
       const repo = yield* OperatorRepo
+      const reports = yield* Reports
       const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
       const nodes = yield* NodeTable
@@ -186,36 +190,53 @@ export class Operator extends Context.Service<Operator, {
         return { text: table(made.map((one) => [one.handle, one.api_key])), data: made }
       })
 
-      const reports = Effect.fnUntraced(function*({ limit, operator, state }: Extract<OperatorCommand, { readonly _tag: "Reports" }>) {
+      const listReports = Effect.fnUntraced(function*({ limit, operator, state }: Extract<OperatorCommand, { readonly _tag: "Reports" }>) {
         yield* look(operator, "list reports", null)
-        const rows = yield* repo.reports(limit, state)
+        const rows = yield* reports.list({ state, agent: null, after: null, limit })
         return {
           text: table([
             ["id", "when", "reported", "by", "state", "counts", "reason"],
-            ...rows.map((row) => [row.id, iso(row.created_at), row.reported, row.reporter, row.state, row.counts ? "yes" : "no", plain(row.reason)])
+            ...rows.map((row) => [row.id, iso(row.createdAt), row.reported, row.reporter, row.state, row.counts ? "yes" : "no", plain(row.reason)])
           ]),
-          data: rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+          data: rows.map(({ counts, createdAt, id, reason, reported, reporter, state }) => ({
+            id,
+            created_at: iso(createdAt),
+            reporter,
+            reported,
+            reason,
+            state,
+            counts
+          }))
         }
       })
 
       const deadWebhooks = Effect.fnUntraced(function*(limit: number, operator: string) {
         yield* look(operator, "list dead webhooks", null)
-        const rows = yield* repo.deadWebhooks(limit)
+        const rows = yield* deadDeliveries.list({ agent: null, webhook: null, after: null, limit })
         return {
           text: table([
             ["no", "died", "agent", "webhook", "event", "attempts", "last failure", "url"],
             ...rows.map((row) => [
               String(row.no),
-              iso(row.dead_at),
-              row.handle,
-              row.webhook_id,
+              iso(row.deadAt),
+              row.agent,
+              row.webhookId,
               row.event,
               String(row.attempts),
               plain(row.failure),
               plain(row.url)
             ])
           ]),
-          data: rows.map((row) => ({ ...row, dead_at: iso(row.dead_at) }))
+          data: rows.map(({ agent, attempts, deadAt, event, failure, no, url, webhookId }) => ({
+            no,
+            handle: agent,
+            webhook_id: webhookId,
+            url,
+            event,
+            attempts,
+            failure,
+            dead_at: iso(deadAt)
+          }))
         }
       })
 
@@ -367,7 +388,7 @@ export class Operator extends Context.Service<Operator, {
           case "Create":
             return create(command)
           case "Reports":
-            return reports(command)
+            return listReports(command)
           case "DeadWebhooks":
             return deadWebhooks(command.limit, command.operator)
           case "Audit":
@@ -401,5 +422,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide([AuditLog.layer, OperatorRepo.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
+  ).pipe(Layer.provide([AuditLog.layer, DeadDeliveries.layer, Reports.layer, OperatorRepo.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
 }

@@ -14,28 +14,6 @@ export interface Dossier {
   readonly deletedAt: number | null
 }
 
-export interface ReportRow {
-  readonly id: string
-  readonly created_at: number
-  readonly reporter: string
-  readonly reported: string
-  readonly reason: string | null
-  /** The reported agent began the conversation with the reporter, and no operator has dismissed the report. */
-  readonly counts: boolean
-  readonly state: "open" | "upheld" | "dismissed"
-}
-
-export interface DeadRow {
-  readonly no: number
-  readonly handle: string
-  readonly webhook_id: string
-  readonly url: string
-  readonly event: string
-  readonly attempts: number
-  readonly failure: string | null
-  readonly dead_at: number
-}
-
 /** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
 const NUMBERS_AHEAD = 1_000_000_000
@@ -49,9 +27,6 @@ const AT_ONCE = 2_000
 export class OperatorRepo extends Context.Service<OperatorRepo, {
   /** The account with a normalised handle, also if it is deleted. */
   readonly dossier: (handle: string) => Effect.Effect<Dossier | undefined, SqlError.SqlError>
-  /** Newest first. */
-  readonly reports: (limit: number, state: ReportRow["state"] | null) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
-  readonly deadWebhooks: (limit: number) => Effect.Effect<ReadonlyArray<DeadRow>, SqlError.SqlError>
   /**
    * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
    * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
@@ -108,24 +83,7 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
                 counted_from AS "countedFrom", created_at AS "createdAt", deleted_at AS "deletedAt"
               FROM agents WHERE handle = ${handle}`,
             (rows) => rows[0]
-          ),
-        reports: (limit, state) =>
-          sql<ReportRow>`
-            SELECT r.id, r.created_at, a.handle AS reporter, b.handle AS reported, r.reason, COALESCE(r.decision, 'open') AS state,
-              r.decision IS DISTINCT FROM 'dismissed' AND EXISTS (
-                SELECT FROM conversations c WHERE c.id = r.conversation_id AND c.initiator_id = r.reported_id
-              ) AS counts
-            FROM (
-              SELECT * FROM reports WHERE ${state === null ? sql`true` : sql`COALESCE(decision, 'open') = ${state}`}
-              ORDER BY created_at DESC, id DESC LIMIT ${limit}
-            ) r
-            JOIN agents a ON a.id = r.agent_id JOIN agents b ON b.id = r.reported_id
-            ORDER BY r.created_at DESC, r.id DESC`,
-        deadWebhooks: (limit) =>
-          sql<DeadRow>`
-            SELECT no, handle, webhook_id, url, event, attempts, failure,
-              (extract(epoch FROM dead_at) * 1000)::bigint AS dead_at
-            FROM dead_webhook_deliveries LIMIT ${limit}`
+          )
       })
     })
   )
