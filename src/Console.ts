@@ -2,6 +2,7 @@ import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Budgets } from "#domain/auth/Budgets"
+import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
@@ -10,7 +11,6 @@ import { Reports } from "#doors/operator/Reports"
 import { toResponse } from "#ground/wire/WireErrors"
 import { AccessHttp, DoorHttp } from "#doors/console/AccessHttp"
 import { AgentsHttp } from "#doors/console/AgentsHttp"
-import { AgentsLookRepo } from "#doors/console/AgentsLookRepo"
 import { ConsoleApi } from "#doors/console/ConsoleApi"
 import { ConsoleAuthorization, ConsoleErrors, hidden, NO_STORE } from "#doors/console/ConsoleAuthorization"
 import { GroupsLookRepo } from "#doors/console/GroupsLookRepo"
@@ -45,7 +45,7 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
 /** The services of the operators' API. They also answer the questions of other nodes. */
 export const services = Nodes.layer.pipe(
   Layer.provideMerge(Parts.layer),
-  Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, Reports.layer, DeadDeliveries.layer)),
-  Layer.provideMerge(Layer.mergeAll(AgentsLookRepo.layer, GroupsLookRepo.layer, LimitChanges.layer)),
+  Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
+  Layer.provideMerge(Layer.mergeAll(GroupsLookRepo.layer, LimitChanges.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

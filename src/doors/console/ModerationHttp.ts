@@ -1,7 +1,7 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { statusAt } from "#domain/agents/Agent"
 import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { statusOf } from "#doors/operator/AgentAdmin"
 import { DeadDeliveries, type Retried } from "#doors/operator/DeadDeliveries"
 import { type Report, Reports } from "#doors/operator/Reports"
 import { CursorId, decodeCursor, encodeCursor, pageSize } from "#ground/wire/Page"
@@ -37,7 +37,7 @@ const reportOf = (report: Report, now: number) => ({
   decided_at: isoOrNull(report.decidedAt),
   decided_by: report.decidedBy,
   note: report.note,
-  reported_status: report.deletedAt === null ? statusAt(report.status, report.restrictedUntil, now) : "deleted" as const
+  reported_status: statusOf(report, now)
 })
 
 const retriedOf = (retried: number) => ({

@@ -7,19 +7,21 @@ import { BlobParts, folderOf } from "#ground/files/BlobParts"
 import { AgentPages } from "#domain/archives/AgentPages"
 import { Accounts, type Refused } from "#domain/agents/Accounts"
 import { DisplayName, isRegistrable, statusAt } from "#domain/agents/Agent"
-import { Enforcement } from "#domain/enforcement/Enforcement"
 import { publicUrl, reachableUrl } from "#ground/platform/PublicUrl"
 import { Config, effective, type Settings } from "#ground/platform/Config"
 import { HandleInput, iso, isoOrNull } from "#ground/wire/Text"
+import type { NotFound } from "#ground/wire/WireError"
 import { Email } from "#domain/registration/RegistrationApi"
+import { type AgentAccount, AgentAdmin, countShown, statusOf } from "./AgentAdmin.ts"
 import { AuditLog } from "./AuditLog.ts"
+import type { Conflict } from "./Conflict.ts"
 import { ConsoleAccess } from "./ConsoleAccess.ts"
 import { DeadDeliveries } from "./DeadDeliveries.ts"
 import { Erasure } from "./Erasure.ts"
 import { plain, table } from "./Lines.ts"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
-import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
 import { Reports } from "./Reports.ts"
+import { RestoredCounters } from "./RestoredCounters.ts"
 
 /** A command that cannot be carried out, with a message for the operator. Nothing was changed. */
 export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{ readonly message: string }> {}
@@ -67,11 +69,11 @@ export class Operator extends Context.Service<Operator, {
     Operator,
     Effect.gen(function*() {
       const accounts = yield* Accounts
+      const agents = yield* AgentAdmin
       const audit = yield* AuditLog
       const config = yield* Config
+      const counters = yield* RestoredCounters
       const deadDeliveries = yield* DeadDeliveries
-      const enforcement = yield* Enforcement
-      const repo = yield* OperatorRepo
       const reports = yield* Reports
       const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
@@ -81,20 +83,17 @@ export class Operator extends Context.Service<Operator, {
       const database = yield* Database
 
       const refuse = (message: string) => new OperatorRefused({ message })
+      /** Refuses the command with the message of an action that was not possible. */
+      const refused = (action: Effect.Effect<void, NotFound | Conflict | SqlError.SqlError>) =>
+        Effect.catchTag(action, ["NotFound", "Conflict"], ({ message }) => refuse(message))
 
-      const find = Effect.fnUntraced(function*(handle: string) {
-        const found = yield* repo.dossier(Option.getOrElse(decodeHandle(handle), () => handle))
-        return found ?? (yield* refuse(`No agent has the handle ${plain(handle)}.`))
-      })
+      const find = (handle: string) =>
+        Effect.catchTag(agents.find(Option.getOrElse(decodeHandle(handle), () => handle)), "NotFound", () =>
+          refuse(`No agent has the handle ${plain(handle)}.`))
 
-      const findLive = Effect.fnUntraced(function*(handle: string) {
-        const found = yield* find(handle)
-        return found.deletedAt === null ? found : yield* refuse(`${found.handle} was deleted at ${iso(found.deletedAt)}.`)
-      })
-
-      const standing = (agent: Dossier, now: number): string => {
+      const standing = (agent: AgentAccount, now: number): string => {
         if (agent.deletedAt !== null) return `deleted at ${iso(agent.deletedAt)}`
-        const status = statusAt(agent.status, agent.restrictedUntil, now)
+        const status = statusOf(agent, now)
         if (status === "suspended") return `suspended since ${agent.suspendedAt === null ? "?" : iso(agent.suspendedAt)}`
         return status === "restricted" ? `restricted until ${isoOrNull(agent.restrictedUntil)}` : "active"
       }
@@ -105,23 +104,17 @@ export class Operator extends Context.Service<Operator, {
         const agent = yield* find(handle)
         yield* look(operator, "show", agent.handle)
         const now = yield* Clock.currentTimeMillis
-        const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
+        const counts = yield* agents.counts(agent)
         const log = yield* audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
-        const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
-        const counts = [
-          { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window: restrictWindowMs, effect: "restricted" },
-          { what: "blocks", counted: tally.blocksToSuspend, threshold: suspendBlocks, window: suspendWindowMs, effect: "suspended" },
-          { what: "reports", counted: tally.reportsToSuspend, threshold: suspendReports, window: suspendWindowMs, effect: "suspended" }
-        ]
         const rows = [
           ["handle", agent.handle],
           ["id", agent.id],
           ["email", agent.email],
           ["created", iso(agent.createdAt)],
           ["state", standing(agent, now)],
-          ...counts.map(({ counted, effect, threshold, what, window }) => [
+          ...counts.map(({ counted, effect, threshold, what, windowMs }) => [
             what,
-            `${counted} by agents it wrote to first in the last ${spanOf(window)}; ${threshold} make it ${effect}`
+            `${counted} by agents it wrote to first in the last ${spanOf(windowMs)}; ${threshold} make it ${effect}`
           ]),
           ...(agent.countedFrom === null ? [] : [["restored", `${iso(agent.countedFrom)}; nothing from before counts`]]),
           ...log.map((row) => ["log", `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${row.detail === null ? "" : `: ${plain(row.detail)}`}`])
@@ -133,34 +126,26 @@ export class Operator extends Context.Service<Operator, {
             id: agent.id,
             email: agent.email,
             created_at: iso(agent.createdAt),
-            status: agent.deletedAt === null ? statusAt(agent.status, agent.restrictedUntil, now) : "deleted",
+            status: statusOf(agent, now),
             restricted_until: statusAt("active", agent.restrictedUntil, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
             suspended_at: isoOrNull(agent.suspendedAt),
             deleted_at: isoOrNull(agent.deletedAt),
             counted_from: isoOrNull(agent.countedFrom),
-            counts: counts.map(({ counted, effect, threshold, what, window }) => ({
-              what,
-              counted,
-              threshold,
-              window_seconds: window / 1_000,
-              effect
-            })),
+            counts: counts.map(countShown),
             log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
           }
         }
       })
 
-      const suspend = Effect.fnUntraced(function*(handle: string, operator: string, reason: string | null) {
-        const agent = yield* findLive(handle)
-        const done = yield* enforcement.suspend({ agentId: agent.id, operator, reason })
-        if (!done) return yield* refuse(`${agent.handle} is suspended already.`)
+      const suspend = Effect.fnUntraced(function*({ handle, operator, reason }: Extract<OperatorCommand, { readonly _tag: "Suspend" }>) {
+        const agent = yield* find(handle)
+        yield* refused(agents.suspend(agent, { operator, reason }))
         return { text: `${agent.handle} is suspended.`, data: { handle: agent.handle, status: "suspended" } }
       })
 
-      const restore = Effect.fnUntraced(function*(handle: string, operator: string, reason: string | null) {
-        const agent = yield* findLive(handle)
-        const done = yield* enforcement.restore({ agentId: agent.id, operator, reason })
-        if (!done) return yield* refuse(`${agent.handle} was deleted meanwhile.`)
+      const restore = Effect.fnUntraced(function*({ handle, operator, reason }: Extract<OperatorCommand, { readonly _tag: "Restore" }>) {
+        const agent = yield* find(handle)
+        yield* refused(agents.restore(agent, { operator, reason }))
         return {
           text: `${agent.handle} is active; no block or report up to now counts any more.`,
           data: { handle: agent.handle, status: "active" }
@@ -254,7 +239,7 @@ export class Operator extends Context.Service<Operator, {
       })
 
       const restored = Effect.fnUntraced(function*(operator: string) {
-        const moved = yield* repo.moveOn
+        const moved = yield* counters.moveOn
         yield* look(operator, "restored", null)
         return {
           text: `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,
@@ -382,9 +367,9 @@ export class Operator extends Context.Service<Operator, {
           case "Show":
             return show(command.handle, command.operator)
           case "Suspend":
-            return suspend(command.handle, command.operator, command.reason)
+            return suspend(command)
           case "Restore":
-            return restore(command.handle, command.operator, command.reason)
+            return restore(command)
           case "Create":
             return create(command)
           case "Reports":
@@ -422,5 +407,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide([AuditLog.layer, DeadDeliveries.layer, Reports.layer, OperatorRepo.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
+  ).pipe(Layer.provide([AgentAdmin.layer, AuditLog.layer, DeadDeliveries.layer, Reports.layer, RestoredCounters.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
 }

@@ -1,19 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 
-/** An account with everything that an operator may see of it. */
-export interface Dossier {
-  readonly id: string
-  readonly handle: string
-  readonly email: string
-  readonly status: "active" | "suspended"
-  readonly restrictedUntil: number | null
-  readonly suspendedAt: number | null
-  readonly countedFrom: number | null
-  readonly createdAt: number
-  readonly deletedAt: number | null
-}
-
 /** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
 const NUMBERS_AHEAD = 1_000_000_000
@@ -21,21 +8,17 @@ const NUMBERS_AHEAD = 1_000_000_000
 /** Rows that one statement moves on. On PGlite, the server does nothing else until the statement ends. */
 const AT_ONCE = 2_000
 
-/**
- * The operators' SQL: reads across all rooms. Only `moveOn` writes. Nothing is prepared, because it runs seldom.
- */
-export class OperatorRepo extends Context.Service<OperatorRepo, {
-  /** The account with a normalised handle, also if it is deleted. */
-  readonly dossier: (handle: string) => Effect.Effect<Dossier | undefined, SqlError.SqlError>
+/** The counters of a database that was restored from a backup. Nothing is prepared, because it runs seldom. */
+export class RestoredCounters extends Context.Service<RestoredCounters, {
   /**
    * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
    * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
    * memory read it again.
    */
   readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, SqlError.SqlError>
-}>()("parley/operator/OperatorRepo") {
+}>()("parley/operator/RestoredCounters") {
   static readonly layer = Layer.effect(
-    OperatorRepo,
+    RestoredCounters,
     Effect.map(SqlClient.SqlClient, (sql) => {
       /** Runs a statement for all rows, slice by slice in the order of their ids; returns the number of rows. */
       const inSlices = Effect.fnUntraced(function*(
@@ -50,7 +33,7 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
           yield* Effect.yieldNow
         }
       })
-      return OperatorRepo.of({
+      return RestoredCounters.of({
         moveOn: Effect.gen(function*() {
           const conversations = yield* inSlices((above) =>
             sql`
@@ -75,15 +58,7 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
             SELECT setval(pg_get_serial_sequence('webhook_deliveries', 'no'),
               nextval(pg_get_serial_sequence('webhook_deliveries', 'no')) + ${NUMBERS_AHEAD})`
           return { conversations, inboxes }
-        }),
-        dossier: (handle) =>
-          Effect.map(
-            sql<Dossier>`
-              SELECT id, handle, email, status, restricted_until AS "restrictedUntil", suspended_at AS "suspendedAt",
-                counted_from AS "countedFrom", created_at AS "createdAt", deleted_at AS "deletedAt"
-              FROM agents WHERE handle = ${handle}`,
-            (rows) => rows[0]
-          )
+        })
       })
     })
   )
