@@ -16,13 +16,13 @@ export interface GroupRow {
 /** Reads what operators see of groups. */
 export class GroupsLookRepo extends Context.Service<GroupsLookRepo, {
   /** In the order of ids. */
-  readonly groups: (query: {
+  readonly find: (query: {
     readonly name: string
     readonly member: string | null
     readonly after: string
     readonly limit: number
   }) => Effect.Effect<ReadonlyArray<GroupRow>, SqlError.SqlError>
-  readonly group: (id: string) => Effect.Effect<GroupRow | undefined, SqlError.SqlError>
+  readonly one: (id: string) => Effect.Effect<GroupRow | undefined, SqlError.SqlError>
   readonly members: (
     groupId: string
   ) => Effect.Effect<ReadonlyArray<{ readonly handle: string; readonly role: "admin" | "member"; readonly joinedAt: number }>, SqlError.SqlError>
@@ -36,7 +36,7 @@ export class GroupsLookRepo extends Context.Service<GroupsLookRepo, {
           c.last_message_at AS "lastMessageAt", c.last_seq AS "lastSeq", g.deleted_at AS "deletedAt"
         FROM groups g JOIN conversations c ON c.id = g.id JOIN agents a ON a.id = g.creator_id`)
       return GroupsLookRepo.of({
-        groups: ({ after, limit, member, name }) =>
+        find: ({ after, limit, member, name }) =>
           sql<GroupRow>`
             ${groups} WHERE g.id > ${after}
               AND ${name === "" ? sql`true` : sql`position(lower(${name}) IN lower(g.name)) > 0`}
@@ -46,7 +46,7 @@ export class GroupsLookRepo extends Context.Service<GroupsLookRepo, {
                   AND m.agent_id = (SELECT id FROM agents WHERE handle = ${member}))`
           }
             ORDER BY g.id LIMIT ${limit}`,
-        group: (id) => Effect.map(sql<GroupRow>`${groups} WHERE g.id = ${id}`, (rows) => rows[0]),
+        one: (id) => Effect.map(sql<GroupRow>`${groups} WHERE g.id = ${id}`, (rows) => rows[0]),
         members: (groupId) =>
           sql`
             SELECT a.handle, m.role, m.joined_at AS "joinedAt" FROM group_members m JOIN agents a ON a.id = m.agent_id

@@ -64,11 +64,11 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
       groups: Effect.fnUntraced(function*({ query }) {
         const limit = pageSize(query.limit)
         const after = query.cursor === undefined ? "" : yield* decodeCursor(CursorId)(query.cursor)
-        const rows = yield* unavailableOnSqlError(groups.groups({ name: query.name ?? "", member: query.member ?? null, after, limit }))
+        const rows = yield* unavailableOnSqlError(groups.find({ name: query.name ?? "", member: query.member ?? null, after, limit }))
         return { groups: rows.map(groupOf), next_cursor: rows.length < limit ? null : encodeCursor(rows.at(-1)!.id) }
       }),
       group: Effect.fnUntraced(function*({ params }) {
-        const group = yield* unavailableOnSqlError(groups.group(params.id))
+        const group = yield* unavailableOnSqlError(groups.one(params.id))
         if (group === undefined) return yield* new NotFound({ message: "There is no such group." })
         const members = yield* unavailableOnSqlError(groups.members(group.id))
         return {

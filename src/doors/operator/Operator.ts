@@ -98,11 +98,11 @@ export class Operator extends Context.Service<Operator, {
         return status === "restricted" ? `restricted until ${isoOrNull(agent.restrictedUntil)}` : "active"
       }
 
-      const look = (operator: string, action: string, handle: string | null) => audit.note({ operator, action, handle, detail: null })
+      const note = (operator: string, action: string, handle: string | null) => audit.note({ operator, action, handle, detail: null })
 
       const show = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
-        yield* look(operator, "show", agent.handle)
+        yield* note(operator, "show", agent.handle)
         const now = yield* Clock.currentTimeMillis
         const counts = yield* agents.counts(agent)
         const log = yield* audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
@@ -169,14 +169,14 @@ export class Operator extends Context.Service<Operator, {
             const address = email ?? `${handle}@${NO_MAILBOX}`
             const account = yield* accounts.create({ handle, email: address, displayName: command.displayName, description: null })
             if (typeof account === "string") return yield* refuse(`${handle} was not created, nor any other: ${OBSTACLES[email === null ? "handle_taken" : account]}.`)
-            yield* look(command.operator, "create", handle)
+            yield* note(command.operator, "create", handle)
             return { handle, id: account.agent.id, email: address, api_key: account.apiKey }
           })))
         return { text: table(made.map((one) => [one.handle, one.api_key])), data: made }
       })
 
       const listReports = Effect.fnUntraced(function*({ limit, operator, state }: Extract<OperatorCommand, { readonly _tag: "Reports" }>) {
-        yield* look(operator, "list reports", null)
+        yield* note(operator, "list reports", null)
         const rows = yield* reports.list({ state, agent: null, after: null, limit })
         return {
           text: table([
@@ -196,7 +196,7 @@ export class Operator extends Context.Service<Operator, {
       })
 
       const deadWebhooks = Effect.fnUntraced(function*(limit: number, operator: string) {
-        yield* look(operator, "list dead webhooks", null)
+        yield* note(operator, "list dead webhooks", null)
         const rows = yield* deadDeliveries.list({ agent: null, webhook: null, after: null, limit })
         return {
           text: table([
@@ -227,7 +227,7 @@ export class Operator extends Context.Service<Operator, {
 
       const showAudit = Effect.fnUntraced(function*(command: Extract<OperatorCommand, { readonly _tag: "Audit" }>) {
         const handle = command.handle === null ? null : (yield* find(command.handle)).handle
-        yield* look(command.operator, "show audit", handle)
+        yield* note(command.operator, "show audit", handle)
         const rows = yield* audit.list({ handle, operator: command.by, looks: command.looks, before: null, limit: command.limit })
         return {
           text: table([
@@ -240,7 +240,7 @@ export class Operator extends Context.Service<Operator, {
 
       const restored = Effect.fnUntraced(function*(operator: string) {
         const moved = yield* counters.moveOn
-        yield* look(operator, "restored", null)
+        yield* note(operator, "restored", null)
         return {
           text: `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,
           data: moved
@@ -272,7 +272,7 @@ export class Operator extends Context.Service<Operator, {
       })
 
       const consoleSessions = Effect.fnUntraced(function*(operator: string) {
-        yield* look(operator, "list console sessions", null)
+        yield* note(operator, "list console sessions", null)
         const rows = yield* access.list
         return {
           text: table([
@@ -312,7 +312,7 @@ export class Operator extends Context.Service<Operator, {
             "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
           )
         }
-        yield* look(operator, "backup", null)
+        yield* note(operator, "backup", null)
         const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
         const made = yield* Effect.catchTag(
           backUp({ target, database: database.backup, schema: yield* schema, store }),
@@ -345,7 +345,7 @@ export class Operator extends Context.Service<Operator, {
 
       const beginExport = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
-        yield* look(operator, "export", agent.handle)
+        yield* note(operator, "export", agent.handle)
         return { text: agent.handle, data: { agent: agent.id, handle: agent.handle, schema: yield* schema } }
       })
 
