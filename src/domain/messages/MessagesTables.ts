@@ -16,7 +16,7 @@ export const messagesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "participants",
     retention: { kept: "a conversation stays listed without its messages" },
-    deletion: "changes",
+    deletion: "deletes",
     erasure: { removes: ["traces"], keeps: ["messages and their files"], batch: { name: "erase_hidden_conversations", text: SHOW_AGAIN } },
     exports: [
       {
