@@ -37,7 +37,7 @@ import { GroupsRepo } from "#domain/groups/GroupsRepo"
 import * as Jobs from "./Jobs.ts"
 import { Mutes } from "#domain/mutes/Mutes"
 import { MutesRepo } from "#domain/mutes/MutesRepo"
-import { Blobs } from "#ground/files/Blobs"
+import { BlobsLive } from "#ground/files/BlobsLive"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
@@ -83,7 +83,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
-  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer, ConversationFeed.layer, ErasedFiles.layer)),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, BlobsLive, ConversationFeed.layer, ErasedFiles.layer)),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
     AddressAttemptsRepo.layer,
