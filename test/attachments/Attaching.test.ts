@@ -4,7 +4,7 @@ import type { Append, Appended } from "#domain/conversations/Conversation"
 import { AttachmentNotReady } from "#domain/messages/SendErrors"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { SendFailure } from "#domain/conversations/ConversationEntity"
-import type { Settled } from "#ground/database/GroupCommit"
+import type { Settled } from "#ground/database/CommitQueue"
 import { draft } from "../support/Rooms.ts"
 import { makeDependencies } from "../support/ActorDependencies.ts"
 

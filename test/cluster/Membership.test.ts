@@ -1,10 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { endedBy, mayJoin, membersOf, type NodeSight } from "#ground/cluster/Membership"
+import { endedBy, mayJoin, membersOf, type NodeView } from "#ground/cluster/Membership"
 
 /** Nodes a, b, c, … in the order of their listing, who reach each other but for these: "ab" says that a does not reach b. */
-const nodes = (names: string, cuts: ReadonlyArray<string> = [], changes: Readonly<Record<string, Partial<NodeSight>>> = {}) =>
-  [...names].map((address, listed): NodeSight => ({
+const nodes = (names: string, cuts: ReadonlyArray<string> = [], changes: Readonly<Record<string, Partial<NodeView>>> = {}) =>
+  [...names].map((address, listed): NodeView => ({
     address,
     listed,
     ownsShards: true,
@@ -88,7 +88,7 @@ describe("who belongs to the cluster", () => {
     const bits = fc.array(fc.boolean(), { minLength: 36, maxLength: 36 })
     fc.assert(fc.property(fc.integer({ min: 1, max: 6 }), bits, bits, (count, reach, current) => {
       const names = "abcdef".slice(0, count)
-      const given = [...names].map((address, i): NodeSight => ({
+      const given = [...names].map((address, i): NodeView => ({
         address,
         listed: i,
         ownsShards: true,
@@ -119,13 +119,13 @@ describe("whose database sessions a node may end", () => {
   const STATES = [{ isCurrent: true, isSilent: false }, { isCurrent: false, isSilent: false }, { isCurrent: false, isSilent: true }] as const
 
   /** Every world of so many nodes: who reaches whom, and what is known of each. */
-  const worlds = function*(count: number): Generator<ReadonlyArray<NodeSight>> {
+  const worlds = function*(count: number): Generator<ReadonlyArray<NodeView>> {
     const names = "abcd".slice(0, count)
     const pairs = count * (count - 1)
     for (let reach = 0; reach < 2 ** pairs; reach++) {
       for (let states = 0; states < 3 ** count; states++) {
         let bit = 0
-        const world = [...names].map((address, listed): NodeSight => ({
+        const world = [...names].map((address, listed): NodeView => ({
           address,
           listed,
           ownsShards: true,
@@ -139,7 +139,7 @@ describe("whose database sessions a node may end", () => {
   }
 
   /** What must hold in a world, or undefined if no session is ended there. */
-  const judge = (world: ReadonlyArray<NodeSight>): ReadonlySet<string> | undefined => {
+  const judge = (world: ReadonlyArray<NodeView>): ReadonlySet<string> | undefined => {
     const ended = new Map(world.map(({ address }) => [address, endedBy(address, world).map((node) => node.address)]))
     const enders = world.filter(({ address }) => ended.get(address)!.length > 0)
     if (enders.length === 0) return undefined
@@ -169,7 +169,7 @@ describe("whose database sessions a node may end", () => {
         const ended = judge(world)
         if (ended === undefined) continue
         for (const state of STATES) {
-          const later: ReadonlyArray<NodeSight> = world.map((node) => ended.has(node.address) ? { ...node, ...state } : node)
+          const later: ReadonlyArray<NodeView> = world.map((node) => ended.has(node.address) ? { ...node, ...state } : node)
           for (const address of ended) {
             for (const { address: other } of endedBy(address, later)) if (!ended.has(other)) assert.fail(JSON.stringify(later))
           }

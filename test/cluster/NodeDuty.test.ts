@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { ClusterError, Runner, RunnerAddress, RunnerStorage, ShardId } from "effect/cluster"
 import { TestClock } from "effect/testing"
-import { Complete, complete, whileAble } from "#ground/cluster/NodeDuty"
+import { Complete, complete, registerOnceServing } from "#ground/cluster/NodeDuty"
 
 const here = RunnerAddress.make("127.0.0.1", 34_431)
 const runner = Runner.make({ address: here, groups: ["default"], weight: 1 })
@@ -17,7 +17,7 @@ const recorded = Effect.gen(function*() {
   const state = { away: false, hangs: 0, registered: 0, beats: 0 }
   const unlessAway = <A>(effect: Effect.Effect<A, ClusterError.PersistenceError>) =>
     Effect.suspend(() => state.away ? Effect.fail(new ClusterError.PersistenceError({ cause: "away" })) : effect)
-  const storage = yield* whileAble({
+  const storage = yield* registerOnceServing({
     ...memory,
     register: (node, healthy) => unlessAway(Effect.tap(memory.register(node, healthy), () => Effect.sync(() => state.registered++))),
     refresh: (address, held) => unlessAway(Effect.tap(memory.refresh(address, held), () => Effect.sync(() => state.beats++))),

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Runner, RunnerAddress } from "effect/cluster"
-import { ClusterProgress, type Sight } from "#ground/cluster/NodeProgress"
+import { ClusterProgress, type ClusterView } from "#ground/cluster/NodeProgress"
 
 const SELF = "10.0.0.1:14431"
 
@@ -14,7 +14,7 @@ const none = () => false
 /** A node that is asked at these seconds, with what it sees then. */
 const asked = (owns: boolean) => {
   const progress = new ClusterProgress()
-  return (second: number, sight: Partial<Sight> & { readonly runners?: NonNullable<Sight["list"]>["runners"] }) =>
+  return (second: number, sight: Partial<ClusterView> & { readonly runners?: NonNullable<ClusterView["list"]>["runners"] }) =>
     progress.look(second * 1_000, {
       self: SELF,
       owns,

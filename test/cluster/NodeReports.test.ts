@@ -5,7 +5,7 @@ import { NodeDrain } from "#ground/cluster/NodeDuty"
 import { WIRE } from "#ground/cluster/NodeGreeting"
 import { NodeLines } from "#ground/cluster/NodeLines"
 import { disagreements, NodeReports } from "#ground/cluster/NodeReports"
-import { type Facts, type NodeRow, NodeTable } from "#ground/cluster/NodeTable"
+import { type NodeInfo, type NodeRow, NodeTable } from "#ground/cluster/NodeTable"
 import { eventually } from "../support/Eventually.ts"
 import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
 
@@ -13,7 +13,7 @@ const SELF = "10.0.0.1:7431"
 const OTHER = "10.0.0.2:7431"
 const THIRD = "10.0.0.3:7431"
 
-const facts: Facts = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: { LIMITS_A: 1, LIMITS_B: 2 } }
+const facts: NodeInfo = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: { LIMITS_A: 1, LIMITS_B: 2 } }
 
 const row = (address: string, changes: Partial<NodeRow> = {}): NodeRow =>
   ({ address, reaches: new Set([SELF]), facts, listed: 1, isLocked: true, isFresh: true, isSilent: false, owns: true, turnsInMs: -1, readAt: "", ...changes })
@@ -139,7 +139,7 @@ describe("what a node says about the others", () => {
 })
 
 describe("what all nodes should have in common", () => {
-  const others = (...all: ReadonlyArray<Partial<Facts>>) =>
+  const others = (...all: ReadonlyArray<Partial<NodeInfo>>) =>
     all.map((one, i) => ({ address: `10.0.0.${i + 2}:7431`, facts: { ...facts, ...one } }))
 
   it("is compared by a node that starts, a line for each difference", () => {

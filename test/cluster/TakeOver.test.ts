@@ -5,13 +5,13 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { nameOf } from "#ground/cluster/NodeAddress"
 import { NodeDrain } from "#ground/cluster/NodeDuty"
-import { type Facts, lockKeyOf, NodeTable } from "#ground/cluster/NodeTable"
+import { type NodeInfo, lockKeyOf, NodeTable } from "#ground/cluster/NodeTable"
 import { claimAddress, migrate, storage } from "#ground/cluster/ClusterNode"
 import { layerPg } from "#ground/database/SqlPostgres"
 import { freshDatabase } from "../support/Databases.ts"
 
 const SHARDS = Array.from({ length: 20 }, (_, i) => ShardId.make("default", i + 1))
-const FACTS: Facts = { wire: 1, schema: "", publicUrl: null, limits: {} }
+const FACTS: NodeInfo = { wire: 1, schema: "", publicUrl: null, limits: {} }
 const HERE = { host: "127.0.0.1", port: 14_431 }
 const THERE = { host: "127.0.0.1", port: 14_432 }
 

@@ -5,13 +5,13 @@ import { NodeDrain } from "#ground/cluster/NodeDuty"
 import { WIRE } from "#ground/cluster/NodeGreeting"
 import { NodeLines } from "#ground/cluster/NodeLines"
 import { NodeReports } from "#ground/cluster/NodeReports"
-import { type Facts, type NodeRow, NodeTable } from "#ground/cluster/NodeTable"
+import { type NodeInfo, type NodeRow, NodeTable } from "#ground/cluster/NodeTable"
 import { eventually } from "../support/Eventually.ts"
 import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
 
 const FIRST = "10.0.0.1:7431"
 const SECOND = "10.0.0.2:7431"
-const facts: Facts = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: {} }
+const facts: NodeInfo = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: {} }
 
 /** What a node says about another node whose line with it breaks. */
 const setUp = Effect.fnUntraced(function*(self: string, other: string) {

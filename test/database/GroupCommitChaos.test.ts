@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeGroupCommit, type Settled } from "#ground/database/GroupCommit"
+import { makeCommitQueue, type Settled } from "#ground/database/CommitQueue"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 
 interface Item {
@@ -62,7 +62,7 @@ const run = Effect.fnUntraced(function*(seed: number) {
   let calm = false
   let passed = 0
   const committed: Array<Item> = []
-  const group = yield* makeGroupCommit<Item, number>({
+  const group = yield* makeCommitQueue<Item, number>({
     name: "chaos",
     lanes,
     laneOf: ({ rows: [conversation] }) => Number(conversation.slice(1)),
@@ -71,7 +71,7 @@ const run = Effect.fnUntraced(function*(seed: number) {
     maxRows: 8,
     maxBytes: 1e6,
     capacity: 10_000,
-    gather: random() < 0.5,
+    batchPerTick: random() < 0.5,
     commit: (batch, lockMs) =>
       Effect.suspend(() => {
         const token = rows.token()

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeGroupCommit } from "#ground/database/GroupCommit"
+import { makeCommitQueue } from "#ground/database/CommitQueue"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 
 /** A message to an inbox, in a conversation. */
@@ -30,7 +30,7 @@ const pass = Effect.fnUntraced(function*(millis: number) {
 const make = Effect.fnUntraced(function*(lanes: number, before: () => void = () => {}) {
   const locked = new Set<string>()
   const order: Array<string> = []
-  const group = yield* makeGroupCommit<Item, string>({
+  const group = yield* makeCommitQueue<Item, string>({
     name: "order",
     lanes,
     laneOf: ({ lane }) => lane,
@@ -39,7 +39,7 @@ const make = Effect.fnUntraced(function*(lanes: number, before: () => void = () 
     maxRows: 100,
     maxBytes: 1e6,
     capacity: 100,
-    gather: true,
+    batchPerTick: true,
     commit: (batch) =>
       Effect.gen(function*() {
         before()

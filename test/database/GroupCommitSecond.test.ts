@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeGroupCommit } from "#ground/database/GroupCommit"
+import { makeCommitQueue } from "#ground/database/CommitQueue"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 
 /** A message to an inbox, in a conversation. */
@@ -35,7 +35,7 @@ const make = Effect.gen(function*() {
       yield* TestClock.adjust(10)
     }
   })
-  const group = yield* makeGroupCommit<Item, string>({
+  const group = yield* makeCommitQueue<Item, string>({
     name: "second",
     lanes: 1,
     laneOf: () => 0,
@@ -44,7 +44,7 @@ const make = Effect.gen(function*() {
     maxRows: 100,
     maxBytes: 1e6,
     capacity: 100,
-    gather: true,
+    batchPerTick: true,
     commit: (batch, lockMs) =>
       Effect.gen(function*() {
         if (batch.some(({ inbox }) => inbox === "hot")) {

@@ -12,7 +12,7 @@ import { Config, type Settings } from "#ground/platform/Config"
 import type { Answer } from "#ground/http/Answer"
 import * as Endpoints from "#ground/http/Endpoints"
 import { HttpServer, type Patience } from "#ground/http/HttpServer"
-import { later, LateResponse } from "#ground/http/LateResponse"
+import { later, DeferredResponse } from "#ground/http/DeferredResponse"
 import { Ids } from "#ground/platform/Ids"
 import { refusals } from "#ground/platform/Metrics"
 import { Forbidden, Unauthorized } from "#ground/wire/WireError"
@@ -74,7 +74,7 @@ class Gate extends Context.Service<Gate, {
 }
 
 /** A response that never comes, of a request that enters and leaves like the ones that wait in their handler. */
-class Never extends LateResponse {
+class Never extends DeferredResponse {
   private readonly gate: Gate["Service"]
 
   constructor(gate: Gate["Service"]) {

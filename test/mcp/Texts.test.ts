@@ -2,7 +2,7 @@ import { assert, describe, expect, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { readFileSync } from "node:fs"
 import { catalogue, hasStructure, listed } from "#doors/mcp/Catalogue"
-import { fenced, safeJson } from "#doors/mcp/Fence"
+import { fenced, safeJson } from "#doors/mcp/UntrustedText"
 import * as Texts from "#doors/mcp/Texts"
 
 const docs = (page: string): string => readFileSync(new URL(`../../docs/${page}`, import.meta.url), "utf8")

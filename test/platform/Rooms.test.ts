@@ -109,7 +109,7 @@ const allowed = new Map<string, ReadonlyArray<string>>([
   ...Object.entries({ ...domain, ...doors }).map(([room, others]): [string, ReadonlyArray<string>] => [room, [...groundRooms, ...others]])
 ])
 
-/** The room that a file is in, with its wing: `domain` and `push` for `src/domain/push/Notice.ts`. */
+/** The room that a file is in, with its wing: `domain` and `push` for `src/domain/push/AgentChanged.ts`. */
 const placeOf = (file: string): { readonly wing: string; readonly room: string } | undefined => {
   const [, wing = "", room = ""] = /^src\/(\w+)\/(\w+)\/./.exec(file) ?? []
   return room === "" ? undefined : { wing, room }

@@ -5,7 +5,7 @@ import { Members } from "#ground/cluster/Members"
 import { NodeCalls } from "#ground/cluster/NodeCalls"
 import { NodeLines } from "#ground/cluster/NodeLines"
 import type { Push } from "#domain/push/LiveAgent"
-import type { Notice } from "#domain/push/Notice"
+import type { AgentChanged } from "#domain/push/AgentChanged"
 import { PushRouter } from "#domain/push/PushRouter"
 import type { SocketSlot } from "#domain/push/SocketPlaces"
 import { Config } from "#ground/platform/Config"
@@ -31,9 +31,9 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
   const remote = Context.get(context, PushRouter)
   const lines = Context.get(context, NodeLines)
   const heard: Array<readonly [string, Push]> = []
-  const notices: Array<Notice> = []
+  const notices: Array<AgentChanged> = []
   const parted: Array<ReadonlyArray<string>> = []
-  const state = { missed: 0, apply: (notice: Notice): Effect.Effect<void> => Effect.sync(() => void notices.push(notice)) }
+  const state = { missed: 0, apply: (notice: AgentChanged): Effect.Effect<void> => Effect.sync(() => void notices.push(notice)) }
   remote.listen({
     // As it was before it travelled: without the fields that are undefined.
     push: (agentId, push) => heard.push([agentId, JSON.parse(JSON.stringify(push)) as Push]),
@@ -165,7 +165,7 @@ it.live("notices are applied on the other nodes when the caller goes on, in orde
     const gate = yield* Deferred.make<void>()
     const { apply } = three!.state
     three!.state.apply = (notice) => Effect.andThen(Deferred.await(gate), apply(notice))
-    const notices: ReadonlyArray<Notice> = [
+    const notices: ReadonlyArray<AgentChanged> = [
       { _tag: "Changed", agentId: "agt_a" },
       { _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } },
       { _tag: "MuteChanged", agentId: "agt_a", kind: "conversation", targetId: "conv_1" },
@@ -184,7 +184,7 @@ it.effect("nobody waits for longer than a second for a node that hangs, and the 
     const { one, two, wires } = yield* pair(1)
     wires.hold("two")
     const place = one.remote.enter("agt_a", () => assert.fail("displaced"))
-    const notice: Notice = { _tag: "Changed", agentId: "agt_a" }
+    const notice: AgentChanged = { _tag: "Changed", agentId: "agt_a" }
     const waiting = yield* Effect.forEach([one.remote.reachable, one.remote.everywhere(notice)], (wait) => Effect.forkChild(wait, { startImmediately: true }))
     yield* TestClock.adjust("900 millis")
     assert.deepStrictEqual(waiting.map((fiber) => fiber.pollUnsafe()), [undefined, undefined])

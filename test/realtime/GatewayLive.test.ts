@@ -11,11 +11,14 @@ import { HttpServer } from "#ground/http/HttpServer"
 import { Readiness } from "#ground/platform/Readiness"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { within } from "../support/Eventually.ts"
+import { eventually, within } from "../support/Eventually.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
 /** Called as by a node whose line to another one has ended. */
 let parted = (_agentIds: ReadonlyArray<string>): void => undefined
+
+/** Whether the notices of all other nodes arrive. */
+let hearsAll = true
 
 /** Runs after the keys of the sockets have been read. */
 let keysRead: Effect.Effect<void> = Effect.void
@@ -26,6 +29,7 @@ const capturing = Layer.merge(
     Effect.map(LiveAgents, (liveAgents) =>
       LiveAgents.of({
         ...liveAgents,
+        hearsAll: () => hearsAll,
         onParted: (listener) => {
           parted = listener
           liveAgents.onParted(listener)
@@ -98,5 +102,30 @@ layer(room, { excludeTestServices: true })((it) => {
       )
       assert.strictEqual(code, 1008)
       assert.strictEqual(checks, 2)
+    }))
+
+  it.effect("a node that hears from no other node and cannot read keys closes its sockets with 1013, and keeps them while it can read keys", () =>
+    Effect.gen(function*() {
+      const { url } = yield* HttpServer
+      const { key } = yield* newAgent("cut-off")
+      const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/ws`)
+      const closed = once(socket, "close")
+      const welcomed = once(socket, "message")
+      socket.on("open", () => socket.send(JSON.stringify({ type: "hello", api_key: key })))
+      yield* Effect.promise(() => within("hello.ok", welcomed))
+      let checks = 0
+      keysRead = Effect.sync(() => void checks++)
+      hearsAll = false
+      yield* Effect.promise(() => eventually("eight checks of the keys", () => checks >= 8 || undefined))
+      assert.strictEqual(socket.readyState, WebSocket.OPEN)
+      keysRead = Effect.never
+      const [code, reason] = yield* Effect.promise(() => within("the end of the socket", closed)).pipe(
+        Effect.ensuring(Effect.sync(() => {
+          socket.terminate()
+          keysRead = Effect.void
+          hearsAll = true
+        }))
+      )
+      assert.deepStrictEqual([code, String(reason)], [1013, "this server is cut off from the others: connect again"])
     }))
 })

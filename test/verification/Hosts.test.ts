@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { fenced } from "#doors/mcp/Fence"
+import { fenced } from "#doors/mcp/UntrustedText"
 import { advices, CLOSE, label, OPEN } from "#doors/mcp/Texts"
 import { fenceProblem, instructionsProblem, loadedProblem, refusalProblem } from "../../verification/hosts/Checks.ts"
 import { FakeModel, type Shown } from "../../verification/hosts/FakeModel.ts"

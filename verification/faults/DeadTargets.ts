@@ -18,6 +18,8 @@ const CONFIGS = 10
 const POSTED_EVERY_MS = 5_000
 const HEALTHY_EVERY_MS = 100
 const HEALTHY_BEFORE = 20
+/** How often a request of the preparation is sent while the answer is 503. */
+const TRIES = 5
 /** The longest that a post to the healthy webhook may take, once the fault has ended. */
 const PATIENCE_MS = 60_000
 /** Lower medians of posts count as this, because a busy machine explains them. A post behind dead targets waits for tens of seconds. */
@@ -81,7 +83,12 @@ interface World {
 }
 
 const request = async (site: Site, at: number, agent: LoadAgent, path: string, body: object): Promise<Readonly<Record<string, unknown>>> => {
-  const answer = await ask(site.node(at % site.nodes.length), agent, "POST", path, body)
+  let answer = await ask(site.node(at % site.nodes.length), agent, "POST", path, body)
+  // As a client does. A repeated request may register a second webhook or configuration, which is dead too.
+  for (let tries = 1; answer.status === 503 && tries < TRIES; tries++) {
+    await pause(1_000)
+    answer = await ask(site.node(at % site.nodes.length), agent, "POST", path, body)
+  }
   if (answer.status >= 300) throw new Error(`POST ${path} for the dead targets answered ${answer.status}: ${JSON.stringify(answer.body)}`)
   return answer.body
 }

@@ -12,7 +12,7 @@ import type { GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import { GroupReads, isGroupId } from "#domain/messages/GroupReads"
 import { Config } from "#ground/platform/Config"
-import { laneOf, makeGroupCommit } from "#ground/database/GroupCommit"
+import { laneOf, makeCommitQueue } from "#ground/database/CommitQueue"
 import { Ids } from "#ground/platform/Ids"
 import { RateLimits } from "#ground/rates/RateLimits"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
@@ -41,7 +41,7 @@ import type { Sent } from "#domain/messages/Sent"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
 import { ReadingRepo } from "./ReadingRepo.ts"
 import { type ContentTooLarge, type Draft, messageJson, type MessageSender, renderMessage } from "#domain/messages/Message"
-import { makeReading, type Reading } from "./Reading.ts"
+import { makeConversationQueries, type ConversationQueries } from "./ConversationQueries.ts"
 import { makeTyping, type Pair, type Typing } from "./Typing.ts"
 
 /** The sender as it was authenticated: its messages show the name that it had then. */
@@ -67,7 +67,7 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
 })
 
 /** Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the conversation. */
-export class Conversations extends Context.Service<Conversations, Reading & Pick<Typing, "typing"> & {
+export class Conversations extends Context.Service<Conversations, ConversationQueries & Pick<Typing, "typing"> & {
   /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
   readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
   /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
@@ -84,7 +84,7 @@ export class Conversations extends Context.Service<Conversations, Reading & Pick
   static readonly layer = Layer.effect(
     Conversations,
     Effect.gen(function*() {
-      const reading = yield* makeReading
+      const reading = yield* makeConversationQueries
       const typing = yield* makeTyping(reading.participation)
       const warn = yield* makeRateWarnings
       const clock = yield* Clock.Clock
@@ -106,7 +106,7 @@ export class Conversations extends Context.Service<Conversations, Reading & Pick
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
 
-      const appends = yield* makeGroupCommit<Append, Appended>({
+      const appends = yield* makeCommitQueue<Append, Appended>({
         name: "message",
         lanes: driver === "pglite" ? 1 : config.DATABASE_LANES,
         laneOf: (append) => laneOf(append.conversationId),
@@ -115,7 +115,7 @@ export class Conversations extends Context.Service<Conversations, Reading & Pick
         maxRows: 1_000,
         maxBytes: 4_194_304,
         capacity: 20_000,
-        gather: true,
+        batchPerTick: true,
         commit: yield* makeAppend(config.LIMITS_BACKLOG_HARD, (yield* WebhookSignals).raise),
         locks: yield* makeAppendLocks
       })

@@ -7,7 +7,7 @@ import type { Unavailable } from "#ground/wire/WireError"
 import type { ConversationNotFound } from "./Conversation.ts"
 import type { UnblockCommand } from "./ConversationEntity.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
-import type { Reading } from "./Reading.ts"
+import type { ConversationQueries } from "./ConversationQueries.ts"
 
 const REMEMBERED_MS = 1_000
 const MAX_REMEMBERED = 10_000
@@ -31,7 +31,7 @@ export interface Typing {
 }
 
 /** Makes the part of `Conversations` that relays typing events. Their receivers are cached, because they come in bursts. */
-export const makeTyping = Effect.fnUntraced(function*(participation: Reading["participation"]) {
+export const makeTyping = Effect.fnUntraced(function*(participation: ConversationQueries["participation"]) {
   const repo = yield* ConversationsRepo
   const groupReads = yield* GroupReads
   const liveAgents = yield* LiveAgents

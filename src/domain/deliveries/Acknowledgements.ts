@@ -1,5 +1,5 @@
 import { Clock, Effect, Exit, type Scope } from "effect"
-import { laneOf, type Locks, makeGroupCommit } from "#ground/database/GroupCommit"
+import { laneOf, type Locks, makeCommitQueue } from "#ground/database/CommitQueue"
 import { AnswerTimeout } from "#ground/database/SqlPostgres"
 import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 
@@ -46,7 +46,7 @@ export const makeAcknowledgements = (
     const clock = yield* Clock.Clock
     const scope = yield* Effect.scope
     const fork = Effect.runForkWith(yield* Effect.context<never>())
-    const group = yield* makeGroupCommit<Ack, void>({
+    const group = yield* makeCommitQueue<Ack, void>({
       name: "ack",
       lanes: LANES,
       laneOf: (ack) => laneOf(ack.agentId),
@@ -55,7 +55,7 @@ export const makeAcknowledgements = (
       maxRows: 2_000,
       maxBytes: Number.MAX_SAFE_INTEGER,
       capacity: CAPACITY,
-      gather: true,
+      batchPerTick: true,
       lingerMs: LINGER_MS,
       commit: (batch, lockMs) =>
         Effect.provideService(Effect.as(commit(batch, lockMs), new Array<void>(batch.length)), AnswerTimeout, ANSWER_MS),
@@ -110,7 +110,7 @@ export const makeAcknowledgements = (
               clearTimeout(timer)
               resume(Effect.void)
             })
-            group.hurry()
+            group.flush()
             return Effect.sync(() => clearTimeout(timer))
           })
         }),

@@ -4,7 +4,7 @@ import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#domain/messages/Message"
 import { GroupReads } from "#domain/messages/GroupReads"
-import { makeGroupCommit, turn } from "#ground/database/GroupCommit"
+import { makeCommitQueue, turn } from "#ground/database/CommitQueue"
 import { requestIdOf } from "#ground/platform/RequestId"
 import { Secrets } from "#ground/platform/Secrets"
 import { Database } from "#ground/database/Sql"
@@ -94,10 +94,10 @@ export class Deliveries extends Context.Service<Deliveries, {
       const { driver } = yield* Database
       const signals = yield* WebhookSignals
       const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
-      const gather = driver === "pglite"
+      const batchPerTick = driver === "pglite"
 
       const acks = yield* makeAcknowledgements(repo.acknowledge, repo.locks)
-      const reads = yield* makeGroupCommit<ReadMark, ReadSlice>({
+      const reads = yield* makeCommitQueue<ReadMark, ReadSlice>({
         name: "read",
         lanes: READ_LANES,
         laneOf: () => 0,
@@ -106,7 +106,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         maxRows: READ_MARKS,
         maxBytes: Number.MAX_SAFE_INTEGER,
         capacity: 20_000,
-        gather,
+        batchPerTick,
         commit: repo.read,
         locks: repo.locks
       })

@@ -32,7 +32,7 @@ import {
 import type { GroupAppend, GroupAppended } from "./GroupAppend.ts"
 import type * as Entity from "./GroupEntity.ts"
 import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
-import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
+import type { CommittedChange, Invited, NewInvite, SystemNotice, StoredInvite } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
 /** The services that a group calls. */
@@ -59,7 +59,7 @@ export interface GroupDependencies extends SendQueueDependencies<GroupAppend, Gr
   readonly change: (
     state: GroupState,
     change: Change,
-    notices: ReadonlyArray<Notice>,
+    notices: ReadonlyArray<SystemNotice>,
     at: number,
     silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, Unavailable>
@@ -87,7 +87,7 @@ interface Committed {
 }
 
 /** The payload of a command. */
-type Told<R extends Rpc.Any> = Rpc.Payload<R>
+type PayloadOf<R extends Rpc.Any> = Rpc.Payload<R>
 
 /** The result of a decision. */
 interface Step {
@@ -201,7 +201,7 @@ export class GroupActor extends SendQueue<InGroup> {
     return this.deps.useAttachment(sender.id, this.id, attachmentId, asks)
   }
 
-  update({ actorId, avatarKey, description, messageIds, name, ...given }: Told<typeof Entity.Update>) {
+  update({ actorId, avatarKey, description, messageIds, name, ...given }: PayloadOf<typeof Entity.Update>) {
     const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.deps.avatarUrl(avatarKey)
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
@@ -214,7 +214,7 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  clearAvatar({ actorId, messageIds }: Told<typeof Entity.ClearAvatar>) {
+  clearAvatar({ actorId, messageIds }: PayloadOf<typeof Entity.ClearAvatar>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { member, state } = yield* this.admin(loaded, actorId)
@@ -223,7 +223,7 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  delete({ actorId, messageIds }: Told<typeof Entity.Delete>) {
+  delete({ actorId, messageIds }: PayloadOf<typeof Entity.Delete>) {
     const deleted = this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { member, state } = yield* this.member(loaded, actorId)
@@ -236,7 +236,7 @@ export class GroupActor extends SendQueue<InGroup> {
     return Effect.map(deleted, ({ at }) => ({ at }))
   }
 
-  remove({ actorId, messageIds, targetId }: Told<typeof Entity.Remove>) {
+  remove({ actorId, messageIds, targetId }: PayloadOf<typeof Entity.Remove>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { member, state } = yield* this.admin(loaded, actorId)
@@ -249,7 +249,7 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  promote({ actorId, messageIds, targetId }: Told<typeof Entity.Promote>) {
+  promote({ actorId, messageIds, targetId }: PayloadOf<typeof Entity.Promote>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { member, state } = yield* this.admin(loaded, actorId)
@@ -260,7 +260,7 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  demote({ actorId, messageIds, targetId }: Told<typeof Entity.Demote>) {
+  demote({ actorId, messageIds, targetId }: PayloadOf<typeof Entity.Demote>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { member, state } = yield* this.admin(loaded, actorId)
@@ -274,13 +274,13 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  leave({ actorId, messageIds }: Told<typeof Entity.Leave>) {
+  leave({ actorId, messageIds }: PayloadOf<typeof Entity.Leave>) {
     const left = this.change(messageIds, (loaded) =>
       Effect.map(this.member(loaded, actorId), ({ member, state }) => decideLeave(state, member)))
     return Effect.map(left, ({ promotedHandle }) => ({ promotedHandle }))
   }
 
-  accept({ actorId, handle, inviteId, messageIds }: Told<typeof Entity.Accept>) {
+  accept({ actorId, handle, inviteId, messageIds }: PayloadOf<typeof Entity.Accept>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const invite = yield* this.deps.inviteById(inviteId)
@@ -295,7 +295,7 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  reject({ actorId, inviteId, messageIds }: Told<typeof Entity.Reject>) {
+  reject({ actorId, inviteId, messageIds }: PayloadOf<typeof Entity.Reject>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const invite = yield* this.deps.inviteById(inviteId)
@@ -304,7 +304,7 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  cancel({ actorId, inviteId, messageIds }: Told<typeof Entity.Cancel>) {
+  cancel({ actorId, inviteId, messageIds }: PayloadOf<typeof Entity.Cancel>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { state } = yield* this.admin(loaded, actorId)
@@ -314,12 +314,12 @@ export class GroupActor extends SendQueue<InGroup> {
       })))
   }
 
-  withdraw({ inviteId }: Told<typeof Entity.Withdraw>) {
+  withdraw({ inviteId }: PayloadOf<typeof Entity.Withdraw>) {
     return Effect.asVoid(this.change([], (loaded) =>
       Effect.succeed(loaded === undefined ? undefined : { change: closeInvite(loaded, inviteId, null) })))
   }
 
-  replace({ agentId, messageIds }: Told<typeof Entity.Replace>) {
+  replace({ agentId, messageIds }: PayloadOf<typeof Entity.Replace>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.suspend(() => {
         // A membership without its group is an error in the rows. After this failure, the handover is kept and retried
@@ -334,7 +334,7 @@ export class GroupActor extends SendQueue<InGroup> {
   }
 
   /** Invites a candidate after the checks of wire.md C.8, in their order. */
-  add({ actorId, candidate, inviteId, restricted }: Told<typeof Entity.Add>) {
+  add({ actorId, candidate, inviteId, restricted }: PayloadOf<typeof Entity.Add>) {
     return this.inTurn((loaded) =>
       Effect.gen({ self: this }, function*() {
         const { deps } = this
@@ -441,7 +441,7 @@ export class GroupActor extends SendQueue<InGroup> {
     return Effect.gen({ self: this }, function*() {
       const at = this.deps.now()
       if (step === undefined || loaded === undefined) return { at, promotedHandle: null }
-      const notices = step.change.messages.map((message, i): Notice => ({
+      const notices = step.change.messages.map((message, i): SystemNotice => ({
         id: messageIds[i] ?? this.deps.newMessageId(),
         senderId: message.senderId,
         content: JSON.stringify({ data: { schema_version: 1, ...message.event } }),
@@ -461,7 +461,7 @@ export class GroupActor extends SendQueue<InGroup> {
   private announce(
     state: GroupState,
     change: Change,
-    notices: ReadonlyArray<Notice>,
+    notices: ReadonlyArray<SystemNotice>,
     committed: CommittedChange,
     at: number
   ): Effect.Effect<void, Unavailable> {

@@ -16,7 +16,7 @@ import type { AgentRestricted, Blocked, InboxRestricted } from "#domain/messages
 import { LAST_COMMITS } from "#domain/deliveries/Deliveries"
 import type { StorageUnavailable } from "#ground/files/Blobs"
 import { Config } from "#ground/platform/Config"
-import { laneOf, makeGroupCommit } from "#ground/database/GroupCommit"
+import { laneOf, makeCommitQueue } from "#ground/database/CommitQueue"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { Ids } from "#ground/platform/Ids"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
@@ -191,7 +191,7 @@ export class Groups extends Context.Service<Groups, {
       const inviteLimit = config.LIMITS_GROUP_INVITES_PER_DAY
       const refusalMs = config.LIMITS_GROUP_REFUSAL_SECONDS * 1_000
 
-      const appends = yield* makeGroupCommit<GroupAppend, GroupAppended>({
+      const appends = yield* makeCommitQueue<GroupAppend, GroupAppended>({
         name: "group_message",
         lanes: LANES,
         laneOf: (append) => laneOf(append.groupId),
@@ -201,7 +201,7 @@ export class Groups extends Context.Service<Groups, {
         maxRows: 2_000,
         maxBytes: 4_194_304,
         capacity: 20_000,
-        gather: driver === "pglite",
+        batchPerTick: driver === "pglite",
         commit: yield* makeGroupAppend(signals.raise),
         locks: yield* makeGroupAppendLocks
       })

@@ -27,7 +27,7 @@ export interface NewInvite {
 }
 
 /** A system message to be committed with a change. */
-export interface Notice {
+export interface SystemNotice {
   readonly id: string
   readonly senderId: string
   /** JSON text. */
@@ -386,7 +386,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   readonly change: (
     state: GroupState,
     change: Change,
-    notices: ReadonlyArray<Notice>,
+    notices: ReadonlyArray<SystemNotice>,
     at: number,
     silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, SqlError.SqlError>

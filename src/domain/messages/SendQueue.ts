@@ -1,6 +1,6 @@
 import { Cause, Effect, Exit } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
-import type { GroupCommit, Settled } from "#ground/database/GroupCommit"
+import type { CommitQueue, Settled } from "#ground/database/CommitQueue"
 import { LogThrottle } from "#ground/platform/LogThrottle"
 import { forRequest, requestIdOf } from "#ground/platform/RequestId"
 import { forTrace, joinOrigin, recordSpan, type TraceContext, traceOf, traceTime } from "#ground/platform/Tracing"
@@ -18,7 +18,7 @@ import type { Sent } from "./Sent.ts"
 
 /** The services that every queue of sends calls. */
 export interface SendQueueDependencies<Append, Appended> {
-  readonly appends: Pick<GroupCommit<Append, Appended>, "submit">
+  readonly appends: Pick<CommitQueue<Append, Appended>, "submit">
   readonly now: () => number
   /** Milliseconds of a monotonic clock, to measure how long something has waited. */
   readonly monotonic: () => number
@@ -466,7 +466,7 @@ export abstract class SendQueue<K extends SendKind> {
   protected settle(sending: Sending<K>, result: Result<K>): void {
     if (this.inFlight.get(sending.key) === sending) {
       // Use a new map: the table of a long-lived map references old entries until a full garbage collection
-      // (http/UnderWay.ts).
+      // (http/SlotList.ts).
       if (this.inFlight.size === 1) this.inFlight = new Map()
       else this.inFlight.delete(sending.key)
     }

@@ -6,14 +6,14 @@ import { NodeLines } from "#ground/cluster/NodeLines"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { pushedThere, remotePushQueue } from "#ground/platform/Metrics"
 import type { Push } from "./LiveAgent.ts"
-import { Notice } from "./Notice.ts"
+import { AgentChanged } from "./AgentChanged.ts"
 import { PushQueue, pushTo, readPush, readSockets } from "./PushQueue.ts"
 import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
 
 /** Handles what other nodes send to this node. */
 export interface RemoteListener {
   readonly push: (agentId: string, push: Push) => void
-  readonly notice: (notice: Notice) => Effect.Effect<void>
+  readonly notice: (notice: AgentChanged) => Effect.Effect<void>
   /** Pushes for sockets on this node may have been lost. The messages are in storage. */
   readonly missed: () => void
   /** A node is gone, or was unreachable, and these agents had sockets there. Its notices may be lost. Storage has the changes. */
@@ -58,7 +58,7 @@ export class PushRouter extends Context.Service<PushRouter, {
    * Applies a notice on the other nodes. If a listed node does not confirm, this takes a second, because the caches of
    * that node have expired by then. That node reads keys and mutes again when its line begins.
    */
-  readonly everywhere: (notice: Notice) => Effect.Effect<void>
+  readonly everywhere: (notice: AgentChanged) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
 }>()("parley/push/PushRouter") {
   static readonly layer = Layer.effect(
@@ -255,7 +255,7 @@ export class PushRouter extends Context.Service<PushRouter, {
 }
 
 const DONE: Answer = { ending: "done", value: null }
-const decodeNotice = Schema.decodeUnknownSync(Notice)
+const decodeNotice = Schema.decodeUnknownSync(AgentChanged)
 /** How long callers wait for other nodes, in milliseconds. */
 const PATIENCE_MS = 1_000
 const INTRODUCTION = "3 seconds"

@@ -18,7 +18,7 @@ import { agentCard, PROTOCOL, type Profile } from "./AgentCard.ts"
 import { makeEventStream } from "./EventStream.ts"
 import { A2aFailure, type Failure, isOfRequest, restError, rpcError, statusOf } from "./Failure.ts"
 import { type Call, makeOperations, type Streamed } from "./Operations.ts"
-import { type Json } from "./Parts.ts"
+import { type Json } from "./MessageParts.ts"
 
 
 const headersOf = (failure: Failure): Record<string, string> =>

@@ -1,6 +1,6 @@
 import { Effect, Exit, Fiber, Scope } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { EventStream } from "#ground/http/LateResponse"
+import { EventStream } from "#ground/http/DeferredResponse"
 import type { Failure } from "./Failure.ts"
 import type { Call, Operations, Streamed } from "./Operations.ts"
 import { isFinal } from "./Task.ts"

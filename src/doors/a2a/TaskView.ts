@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { Attachments } from "#domain/attachments/Attachments"
 import type { StoredMessage } from "#domain/messages/Message"
 import { iso } from "#ground/wire/Text"
-import { contentOf, extrasOf, type FilePart, partsOf } from "./Parts.ts"
+import { contentOf, extrasOf, type FilePart, partsOf } from "./MessageParts.ts"
 import { type Change, type Task, type TaskState } from "./Task.ts"
 import type { Tasks } from "./Tasks.ts"
 

@@ -1,6 +1,6 @@
 import type { JSONRPCMessage, JSONRPCRequest, Server, Transport } from "@modelcontextprotocol/server"
 import type { Readable } from "node:stream"
-import { EventStream } from "#ground/http/LateResponse"
+import { EventStream } from "#ground/http/DeferredResponse"
 
 /** The answer to one request of an older revision: a JSON message, or an event stream that ends with it. */
 export type Exchanged =

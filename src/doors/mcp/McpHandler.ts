@@ -7,7 +7,7 @@ import { Auth } from "#domain/auth/Auth"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
 import { Asked } from "#ground/http/Asked"
-import { EventStream, later } from "#ground/http/LateResponse"
+import { EventStream, later } from "#ground/http/DeferredResponse"
 import { hostIsOwn, mcpOrigins } from "#ground/http/Origins"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
@@ -20,7 +20,7 @@ import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { toolNamed } from "./Catalogue.ts"
 import { COMMENT_MS, exchange, type Exchanged } from "./Exchange.ts"
 import { MAX_INLINE } from "./FileTools.ts"
-import { eventStream, LateAnswer } from "./LateAnswer.ts"
+import { eventStream, DeferredAnswer } from "./DeferredAnswer.ts"
 import { beginCall, type BegunCall, callTool, makeServer, type McpRequest, type Note, OLDER, type Report } from "./McpServer.ts"
 import { type PlainCall, plainCallOf } from "./PlainCall.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
@@ -243,7 +243,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
 
     /** The parameters are all that a wait keeps in memory. It does not keep its request. */
     const waitOf = ({ id, mark }: PlainCall, { limit, result, timeoutMs }: BegunCall, agentId: string, key: string) =>
-      new LateAnswer((settled) => {
+      new DeferredAnswer((settled) => {
         const wait = waiters.begin(agentId, key, limit, timeoutMs, (exit) =>
           void run(Effect.catchDefect(
             Effect.map(result(exit), (result) => settled(messageOf({ id, mark }, result))),

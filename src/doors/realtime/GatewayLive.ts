@@ -57,8 +57,12 @@ const MAX_LEFT = 10_000
 /** How long a peer may take to read what was sent before a close, and to answer the close. */
 const CLOSE_MS = 10_000
 
+/** How long a node keeps its sockets while it neither hears from all other nodes nor can read the sockets' keys, in milliseconds. */
+const CUT_OFF_MS = 3_000
+
 const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agent" }
 const UNCHECKED: CloseReason = { code: 1013, text: "the key could not be checked: try again" }
+const CUT_OFF: CloseReason = { code: 1013, text: "this server is cut off from the others: connect again" }
 const LEAVING: CloseReason = { code: 1013, text: "the server is shutting down: try again" }
 
 /** A socket from its upgrade to its end. */
@@ -401,12 +405,22 @@ export const GatewayLive = Layer.effect(
     yield* Effect.forkScoped(Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefectOf), Schedule.spaced(CHECK)))
 
     const checkKeys = closeDeadKeys(connections, agents.keyHashes)
+    /** When all keys were known to be valid: by the notices of the other nodes, or by a read of the keys. */
+    let knownAt = now()
     // A node that comes back to the cluster is ready before the others have its address again, and their notices do not
-    // reach it until then.
-    yield* Effect.forkScoped(Effect.repeat(
-      Effect.suspend(() => liveAgents.hearsAll() ? Effect.void : Effect.catchDefect(Effect.ignore(checkKeys), logDefectOf)),
-      Schedule.spaced(TICK)
-    ))
+    // reach it until then. A node that is cut off knows of no change at all, so its clients must connect elsewhere.
+    const watchKeys = Effect.gen(function*() {
+      if (!liveAgents.hearsAll()) yield* Effect.timeout(checkKeys, CUT_OFF_MS)
+      knownAt = now()
+    }).pipe(
+      Effect.catchDefect(logDefectOf),
+      Effect.ignore,
+      Effect.andThen(Effect.sync(() => {
+        if (now() - knownAt < CUT_OFF_MS) return
+        for (const connection of connections) closeWith(connection, CUT_OFF)
+      }))
+    )
+    yield* Effect.forkScoped(Effect.repeat(watchKeys, Schedule.spaced(TICK)))
 
     /** Closes the sockets whose keys have become invalid without a notice, and reads the mutes again. */
     const recheck = Effect.gen(function*() {

@@ -234,7 +234,7 @@ export class Session implements LiveSession {
         : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
     }
     // The next push creates a new map: the table of a long-lived map references old entries until a full collection
-    // (http/UnderWay.ts).
+    // (http/SlotList.ts).
     if (this.unacked?.size === 1) this.unacked = undefined
     else this.unacked?.delete(messageId)
     this.deps.deliveries.acknowledge(this.agent.id, inboxNo)

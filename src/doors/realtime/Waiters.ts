@@ -36,7 +36,7 @@ const TOO_MANY = "too many sockets of this agent"
 
 
 /** The callbacks of a listener, for events of its agent's inbox. */
-export interface Ears {
+export interface InboxListener {
   /** A message of this conversation was committed that is not muted. `own` says whether the agent sent it. */
   readonly message: (conversationId: string, own: boolean) => void
   /** Messages may have been missed. */
@@ -57,9 +57,9 @@ export class Listener implements LiveSession {
   place: SocketSlot | undefined
   /** Whether the listener has ended. */
   over = false
-  private readonly ears: Ears
+  private readonly ears: InboxListener
 
-  constructor(agent: LiveAgent, ears: Ears) {
+  constructor(agent: LiveAgent, ears: InboxListener) {
     this.agent = agent
     this.ears = ears
   }
@@ -110,7 +110,7 @@ const moved: Waited = { outcome: "moved", rows: [] }
 export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavailable
 
 /** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
-export class Wait implements Ears {
+export class Wait implements InboxListener {
   readonly listener: Listener
   readonly key: string
   /** The maximum number of messages in the answer. */
@@ -161,7 +161,7 @@ export class Waiters extends Context.Service<Waiters, {
    * Listens until the scope closes. `key` is the agent's API key. If the key becomes invalid, or did so just before,
    * the listener ends.
    */
-  readonly listen: (agentId: string, key: string, ears: Ears) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
+  readonly listen: (agentId: string, key: string, ears: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
   /**
    * Waits until the agent's inbox holds an undelivered message that is not muted, and answers with the oldest `limit`
    * undelivered ones, muted ones included. Nothing is acknowledged.
@@ -243,7 +243,7 @@ export class Waiters extends Context.Service<Waiters, {
         listener.place = undefined
       }
 
-      const listen = Effect.fnUntraced(function*(agentId: string, key: string, ears: Ears) {
+      const listen = Effect.fnUntraced(function*(agentId: string, key: string, ears: InboxListener) {
         const listener = new Listener(liveAgents.here(agentId), ears)
         yield* Effect.addFinalizer(() => Effect.sync(() => leave(listener)))
         yield* join(listener, key)

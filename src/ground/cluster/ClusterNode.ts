@@ -16,10 +16,10 @@ import { common } from "./Cluster.ts"
 import type { Settings } from "#ground/platform/Config"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { reachableUrl } from "#ground/platform/PublicUrl"
-import { endedBy, mayJoin, membersOf, type NodeSight } from "./Membership.ts"
+import { endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
 import * as Migrations from "#ground/database/Migrations"
 import { nameOf } from "./NodeAddress.ts"
-import { Complete, NodeDrain, whileAble } from "./NodeDuty.ts"
+import { Complete, NodeDrain, registerOnceServing } from "./NodeDuty.ts"
 import { Members } from "./Members.ts"
 import { ownsShards, shards } from "./Shards.ts"
 import { NodeCalls } from "./NodeCalls.ts"
@@ -29,7 +29,7 @@ import * as NodePort from "./NodePort.ts"
 import { NodeProcedures } from "./NodeProcedures.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { NodeReports } from "./NodeReports.ts"
-import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { ADDRESS_LOCKS, type NodeInfo, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { BeforeClosing } from "#ground/http/HttpServer"
 import { sqlState } from "#ground/database/Sql"
 import { layerPg } from "#ground/database/SqlPostgres"
@@ -147,19 +147,19 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       const rows = Effect.mapError(table.look, persistence)
       const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
         const said = new Map(rows.map((row) => [row.address, row]))
-        return { runners, said, listed: runners.map(([runner]) => sightOf(runner, said.get(nameOf(runner.address)))) }
+        return { runners, said, listed: runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address)))) }
       })
       const join = (runner: Runner.Runner) =>
         Effect.flatMap(sightings, ({ listed, said }) => {
           const others = listed.filter(({ address, ownsShards }) => ownsShards && address !== self)
-          return mayJoin(listed, sightOf(runner, said.get(nameOf(runner.address)))) ? Effect.succeed(others.length === 0) : Effect.fail("not yet")
+          return mayJoin(listed, viewOf(runner, said.get(nameOf(runner.address)))) ? Effect.succeed(others.length === 0) : Effect.fail("not yet")
         }).pipe(
           Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
           Effect.timeout(JOINS_WITHIN),
           Effect.mapError(persistence)
         )
       /** Ends the sessions of nodes that are excluded and keep their shards. */
-      const endSessions = (listed: ReadonlyArray<NodeSight>, said: ReadonlyMap<string, NodeRow>): Effect.Effect<void> => {
+      const endSessions = (listed: ReadonlyArray<NodeView>, said: ReadonlyMap<string, NodeRow>): Effect.Effect<void> => {
         const before = excludedSince
         const excluded = endedBy(self, listed)
         excludedSince = new Map(excluded.map(({ address }) => [address, before.get(address) ?? now()]))
@@ -180,7 +180,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           Effect.ignore
         )
       }
-      return yield* whileAble(RunnerStorage.RunnerStorage.of({
+      return yield* registerOnceServing(RunnerStorage.RunnerStorage.of({
         ...storage,
         register: Effect.fnUntraced(function*(runner) {
           const isFirst = yield* join(runner)
@@ -242,7 +242,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
 
 const NOBODY: ReadonlySet<string> = new Set()
 
-const sightOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeSight => ({
+const viewOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeView => ({
   address: nameOf(runner.address),
   ownsShards: ownsShards(runner),
   listed: said?.listed ?? 0,
@@ -278,8 +278,8 @@ const layerHandOver = Layer.effect(
 )
 
 /** This node's versions and settings that should be the same on all nodes. */
-const factsOf = (config: Settings) =>
-  Effect.map(Migrations.latest, (schema): Facts => ({
+const infoOf = (config: Settings) =>
+  Effect.map(Migrations.latest, (schema): NodeInfo => ({
     wire: WIRE,
     schema,
     publicUrl: config.PUBLIC_URL ?? null,
@@ -304,7 +304,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provide(Runners.layerNoop),
     Layer.provideMerge(Members.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
-    Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
+    Layer.provideMerge(Layer.unwrap(Effect.map(infoOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
     Layer.provide(storage(config.DATABASE_URL, nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }))),
     Layer.provideMerge(NodeDrain.layer),
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),

@@ -1,5 +1,5 @@
 /** The facts about a node from which membership is computed. */
-export interface NodeSight {
+export interface NodeView {
   /** RUNNER_HOST:RUNNER_PORT. */
   readonly address: string
   /** Whether it owns shards; a gateway does not. */
@@ -25,7 +25,7 @@ export interface NodeSight {
  * - Any other node that is not current belongs if more than half of the remaining owners reach it. It has no influence.
  * - If no owner is current, all listed nodes belong, because missing reports do not prove that a node is dead.
  */
-export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> => {
+export const membersOf = (nodes: ReadonlyArray<NodeView>): ReadonlySet<string> => {
   const owners = nodes.filter(({ isCurrent, ownsShards }) => isCurrent && ownsShards)
   for (;;) {
     const worst = leastConnected(owners)
@@ -33,7 +33,7 @@ export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> 
     owners.splice(owners.indexOf(worst), 1)
   }
   if (owners.length === 0) return new Set(nodes.map(({ address }) => address))
-  const belongs = (node: NodeSight): boolean =>
+  const belongs = (node: NodeView): boolean =>
     node.isCurrent
       ? node.ownsShards ? owners.includes(node) : contactsOf(node, owners) === owners.length
       : !(node.ownsShards && node.isSilent) && owners.filter(({ reaches }) => reaches.has(node.address)).length * 2 > owners.length
@@ -41,7 +41,7 @@ export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> 
 }
 
 /** Whether a node may be listed. It may if it would belong to the cluster as the last one listed. */
-export const mayJoin = (listed: ReadonlyArray<NodeSight>, self: NodeSight): boolean => {
+export const mayJoin = (listed: ReadonlyArray<NodeView>, self: NodeView): boolean => {
   const others = listed.filter(({ address }) => address !== self.address)
   return membersOf([...others, { ...self, isCurrent: true, isSilent: false, listed: Number.POSITIVE_INFINITY }]).has(self.address)
 }
@@ -50,18 +50,18 @@ export const mayJoin = (listed: ReadonlyArray<NodeSight>, self: NodeSight): bool
  * The owners whose database sessions this node may end: the excluded owners, if this node is current and remains. Of two
  * nodes only one may end the sessions of the other, because both compute this from the same rows.
  */
-export const endedBy = (self: string, nodes: ReadonlyArray<NodeSight>): ReadonlyArray<NodeSight> => {
+export const endedBy = (self: string, nodes: ReadonlyArray<NodeView>): ReadonlyArray<NodeView> => {
   const members = membersOf(nodes)
   return nodes.some(({ address, isCurrent, ownsShards }) => address === self && isCurrent && ownsShards && members.has(self))
     ? nodes.filter(({ address, ownsShards }) => ownsShards && !members.has(address))
     : []
 }
 
-const contactsOf = (node: NodeSight, others: ReadonlyArray<NodeSight>): number =>
+const contactsOf = (node: NodeView, others: ReadonlyArray<NodeView>): number =>
   others.filter((other) => other !== node && node.reaches.has(other.address) && other.reaches.has(node.address)).length
 
-const leastConnected = (nodes: ReadonlyArray<NodeSight>): NodeSight | undefined => {
-  let worst: NodeSight | undefined
+const leastConnected = (nodes: ReadonlyArray<NodeView>): NodeView | undefined => {
+  let worst: NodeView | undefined
   let fewest = Number.POSITIVE_INFINITY
   for (const node of nodes) {
     const contacts = contactsOf(node, nodes)

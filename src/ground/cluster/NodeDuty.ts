@@ -36,7 +36,7 @@ const FIRST_RELEASE = "500 millis"
  * - After a failed renewal of its locks it first stops the entities that ran under them, which may take as long as
  *   hanging statements. Until then it neither renews its registration nor registers again.
  */
-export const whileAble = Effect.fnUntraced(function*(storage: RunnerStorage.RunnerStorage["Service"]) {
+export const registerOnceServing = Effect.fnUntraced(function*(storage: RunnerStorage.RunnerStorage["Service"]) {
   const complete = yield* Complete
   const unharmed = Latch.makeUnsafe(true)
   const register: typeof storage.register = (runner, healthy) =>

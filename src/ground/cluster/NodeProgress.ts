@@ -19,7 +19,7 @@ const UNLISTED_MS = 1_000
 const MOVING_MS = 15_000
 
 /** The state of a node and its cluster at one moment. */
-export interface Sight {
+export interface ClusterView {
   /** This node's name in the list. */
   readonly self: string
   /** Whether this node owns shards. A gateway does not; it only needs to know a node that does. */
@@ -47,7 +47,7 @@ export class ClusterProgress {
    * Why the node does not work, written for operators, or undefined if it works. Must be called often, because it measures
    * durations.
    */
-  look(now: number, { explanation, holds, list, owns, self }: Sight): string | undefined {
+  look(now: number, { explanation, holds, list, owns, self }: ClusterView): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
     if (now - list.at > UNREAD_MS) {
       return `The list of nodes in the database (cluster_runners) could not be read for ${seconds(now - list.at)}.`

@@ -3,7 +3,7 @@ import { NodeDrain } from "./NodeDuty.ts"
 import { WIRE } from "./NodeGreeting.ts"
 import { SILENT_MS } from "./NodeLine.ts"
 import { NodeLines } from "./NodeLines.ts"
-import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { LogThrottle, MINUTE_MS } from "#ground/platform/LogThrottle"
 
@@ -18,7 +18,7 @@ export class NodeReports extends Context.Service<NodeReports, {
   /** Which nodes this node cannot talk with and why, written for operators. */
   readonly explain: () => string
 }>()("parley/cluster/NodeReports") {
-  static readonly layer = (facts: Facts, url: () => string) =>
+  static readonly layer = (facts: NodeInfo, url: () => string) =>
     Layer.effect(
       NodeReports,
       Effect.gen(function*() {
@@ -129,9 +129,9 @@ const UNSEEN_MS = 15_000
 const TORN_EVERY = "100 millis"
 
 /** The differences between a starting node and the existing ones, one log line for each setting and value. */
-export const disagreements = (own: Facts, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
+export const disagreements = (own: NodeInfo, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
   const lines: Array<string> = []
-  const compare = (what: string, ofNode: (facts: Facts) => string | number | null | undefined, why: string): void => {
+  const compare = (what: string, ofNode: (facts: NodeInfo) => string | number | null | undefined, why: string): void => {
     const here = ofNode(own)
     const elsewhere = new Map<string, Array<string>>()
     for (const { address, facts } of others) {

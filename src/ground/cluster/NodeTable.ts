@@ -3,7 +3,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 
 /** Settings and versions that the nodes of a cluster should have in common. */
-export const Facts = Schema.Struct({
+export const NodeInfo = Schema.Struct({
   /** Version of the protocol between nodes. */
   wire: Schema.Int,
   /** The last migration that the node knows. */
@@ -14,13 +14,13 @@ export const Facts = Schema.Struct({
   /** The address at which the node takes requests of clients. Older versions leave it out. */
   url: Schema.optionalKey(Schema.String)
 })
-export type Facts = typeof Facts.Type
+export type NodeInfo = typeof NodeInfo.Type
 
 /** A node's row, as the database sees it now. */
 export interface NodeRow {
   readonly address: string
   readonly reaches: ReadonlySet<string>
-  readonly facts: Facts | undefined
+  readonly facts: NodeInfo | undefined
   /** The node's place in the order in which nodes were listed, or null if the node is not listed. */
   readonly listed: number | null
   /** Whether its process holds the lock of its address. */
@@ -64,7 +64,7 @@ const READ_WITHIN = "1 second"
 const FORGOTTEN = "10 minutes"
 
 const decodeReaches = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Schema.String)))
-const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(Facts))
+const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
 
 /** The reports of the nodes about themselves, in the table `cluster_nodes`. */
 export class NodeTable extends Context.Service<NodeTable, {
@@ -73,7 +73,7 @@ export class NodeTable extends Context.Service<NodeTable, {
   /** The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone server too. */
   readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Writes this node's row, replacing the previous one. `owns` says whether the node takes shards. */
-  readonly say: (address: string, reaches: ReadonlySet<string>, facts: Facts, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly say: (address: string, reaches: ReadonlySet<string>, facts: NodeInfo, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
   /** Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately. */
   readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
   /**

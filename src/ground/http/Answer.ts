@@ -55,7 +55,7 @@ export class Answer extends ServerResponse<Asked> {
   host: ReturnType<typeof hostFamily> | undefined
   /** Makes the body of a refusal. */
   refusalBody: Body = wireBody
-  /** The fiber or LateResponse that works on the response, if the work is not done in its first turn of the event loop. */
+  /** The fiber or DeferredResponse that works on the response, if the work is not done in its first turn of the event loop. */
   worker: { readonly interruptUnsafe: () => void } | undefined
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {

@@ -7,8 +7,8 @@ import { answer } from "#ground/wire/WireErrors"
 import type { Answer } from "./Answer.ts"
 import type { Asked } from "./Asked.ts"
 import { DirectRequest } from "./DirectRequest.ts"
-import { lateResponseOf } from "./LateResponse.ts"
-import { UnderWay } from "./UnderWay.ts"
+import { lateResponseOf } from "./DeferredResponse.ts"
+import { SlotList } from "./SlotList.ts"
 
 type Route = HttpRouter.Route<unknown, unknown>
 
@@ -45,7 +45,7 @@ export const makeDirect = (
     function ended(this: Answer) {
       late.delete(this)
     }
-    const underWay = new UnderWay<Fiber.Fiber<unknown, unknown>>()
+    const underWay = new SlotList<Fiber.Fiber<unknown, unknown>>()
     let isOver = false
     yield* Scope.addFinalizer(scope, Effect.suspend(() => {
       isOver = true

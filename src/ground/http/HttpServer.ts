@@ -27,7 +27,7 @@ import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from 
 import { clientConnections } from "./Connections.ts"
 import { makeDirect } from "./Direct.ts"
 import { isDirect } from "./Endpoints.ts"
-import { lateEnded } from "./LateResponse.ts"
+import { lateEnded } from "./DeferredResponse.ts"
 import { listen } from "./Listening.ts"
 import { hostFamily, shownAgent } from "./HostFamily.ts"
 import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"

@@ -1,7 +1,7 @@
 import { Effect, Exit } from "effect"
 import type { Append, Appended } from "#domain/conversations/Conversation"
 import type { Dependencies } from "#domain/conversations/ConversationActor"
-import type { Settled } from "#ground/database/GroupCommit"
+import type { Settled } from "#ground/database/CommitQueue"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { messageJson, type Rendered, renderMessage } from "#domain/messages/Message"
 import { Unavailable } from "#ground/wire/WireError"

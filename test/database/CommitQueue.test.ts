@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import type { SqlError } from "effect/sql"
-import { type GroupCommit, type Locks, makeGroupCommit, type Settled } from "#ground/database/GroupCommit"
+import { type CommitQueue, type Locks, makeCommitQueue, type Settled } from "#ground/database/CommitQueue"
 import { commitMeters } from "#ground/platform/Metrics"
 import { Readiness } from "#ground/platform/Readiness"
 import { Unavailable } from "#ground/wire/WireError"
@@ -17,7 +17,7 @@ const make = Effect.fnUntraced(function*(
   commit: (batch: ReadonlyArray<number>, attempt: number) => Effect.Effect<void, SqlError.SqlError> = () => Effect.void,
   options: {
     readonly lanes?: number
-    readonly gather?: boolean
+    readonly batchPerTick?: boolean
     readonly lingerMs?: number
     readonly maxRows?: number
     readonly maxBytes?: number
@@ -27,7 +27,7 @@ const make = Effect.fnUntraced(function*(
   } = {}
 ) {
   const batches: Array<ReadonlyArray<number>> = []
-  const group = yield* makeGroupCommit<number, string>({
+  const group = yield* makeCommitQueue<number, string>({
     name: options.name ?? "test",
     lanes: options.lanes ?? 1,
     laneOf: (n) => n,
@@ -36,7 +36,7 @@ const make = Effect.fnUntraced(function*(
     maxRows: options.maxRows ?? 100,
     maxBytes: options.maxBytes ?? 1_000_000,
     capacity: options.capacity ?? 1_000,
-    gather: options.gather ?? true,
+    batchPerTick: options.batchPerTick ?? true,
     ...(options.lingerMs === undefined ? {} : { lingerMs: options.lingerMs }),
     ...(options.locks === undefined ? {} : { locks: options.locks }),
     commit: (batch) =>
@@ -49,7 +49,7 @@ const make = Effect.fnUntraced(function*(
 })
 
 /** Submits at once; how each was settled, in the order of settling. */
-const submitAll = (group: GroupCommit<number, string>, items: ReadonlyArray<number>) =>
+const submitAll = (group: CommitQueue<number, string>, items: ReadonlyArray<number>) =>
   Effect.callback<ReadonlyArray<readonly [number, Settled<string>]>>((resume) => {
     const settled: Array<readonly [number, Settled<string>]> = []
     for (const item of items) {
@@ -64,7 +64,7 @@ const upTo = (n: number) => Array.from({ length: n }, (_, i) => i)
 const done = (settled: ReadonlyArray<readonly [number, Settled<string>]>) =>
   settled.map(([item, outcome]) => outcome._tag === "Done" ? outcome.value : `failed ${item}`)
 
-describe("GroupCommit", () => {
+describe("CommitQueue", () => {
   it.effect("makes the node unready while the database has no room for what it commits, but not for what is refused", () =>
     Effect.gen(function*() {
       const readiness = Context.get(yield* Layer.build(Readiness.layer), Readiness)
@@ -149,7 +149,7 @@ describe("GroupCommit", () => {
       assert.deepStrictEqual(batches, [[1, 2]])
       const hurried = yield* Effect.forkChild(submitAll(group, [3]), { startImmediately: true })
       yield* moment
-      group.hurry()
+      group.flush()
       yield* Fiber.join(hurried)
       assert.deepStrictEqual(batches, [[1, 2], [3]])
       const soon = yield* make(undefined, { lingerMs: 1 })
@@ -165,7 +165,7 @@ describe("GroupCommit", () => {
           assert.strictEqual(++flying, 1)
           yield* Deferred.await(gate)
           flying--
-        }), { gather: false })
+        }), { batchPerTick: false })
       const first = yield* Effect.forkChild(submitAll(group, [0]), { startImmediately: true })
       const rest = yield* Effect.forkChild(submitAll(group, [1, 2, 3]), { startImmediately: true })
       assert.deepStrictEqual(batches, [[0]])

@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { UnderWay } from "#ground/http/UnderWay"
+import { SlotList } from "#ground/http/SlotList"
 
-describe("UnderWay", () => {
+describe("SlotList", () => {
   it("has all that was added and not removed, and gives free places to others", () => {
-    const underWay = new UnderWay<string>()
+    const underWay = new SlotList<string>()
     const [a, b, c] = ["a", "b", "c"].map((one) => underWay.add(one)) as [number, number, number]
     assert.sameMembers([...underWay.all], ["a", "b", "c"])
     underWay.remove(b)

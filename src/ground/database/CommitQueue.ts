@@ -36,7 +36,7 @@ export interface Locks<In> {
   readonly held: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyMap<string, string>, SqlError.SqlError>
 }
 
-export interface GroupCommit<In, Out> {
+export interface CommitQueue<In, Out> {
   /**
    * Queues an item. `settle` runs exactly once, after the commit, in commit order, and never inside this call. If it
    * throws, it is called once more, with its own defect. The items of a lane are committed in submission order, except
@@ -47,8 +47,8 @@ export interface GroupCommit<In, Out> {
   /** The number of waiting items, plus one for each lane that is committing. It is 0 when the group commit is idle. */
   readonly size: () => number
   /** Commits items now that only wait for further items (`lingerMs`). */
-  readonly hurry: () => void
-  /** Calls `hurry`, and completes once no item waits or is being committed. */
+  readonly flush: () => void
+  /** Calls `flush`, and completes once no item waits or is being committed. */
   readonly idle: Effect.Effect<void>
 }
 
@@ -84,11 +84,11 @@ const makeLane = <In, Out>(): Lane<In, Out> => ({ queue: [], batch: [], running:
  */
 const OUT_OF_ROOM = /^(?:53|58|25006)/
 
-/** How often to check whether the rows of items that were set aside are free, in milliseconds. */
+/** How often to check whether the rows of blocked items are free, in milliseconds. */
 const LOOK_MS = 100
 /** How long a statement of an ordinary lane waits for one lock, in milliseconds. */
 const LOCK_MS = 300
-/** How long a statement with items that were set aside waits for one lock: long enough for slow commits of other nodes. In milliseconds. */
+/** How long a statement with blocked items waits for one lock: long enough for slow commits of other nodes. In milliseconds. */
 const PATIENT_LOCK_MS = 2_000
 
 /**
@@ -133,10 +133,10 @@ export const turn = Effect.callback<void>((resume) => {
  * Group commit: while one batch commits, the next gathers. A batch that is refused or meets a defect is retried if the
  * failure may be transient. Then it is halved until the culprit is alone, so that no item fails because of its
  * neighbours. A failure of the database itself fails the whole batch. Items whose rows another session has locked are
- * set aside for up to 5 s, and the others are committed at once. Once a row is free or has another holder, its items are
+ * blocked for up to 5 s, and the others are committed at once. Once a row is free or has another holder, its items are
  * retried in a lane of their own, which waits longer for locks.
  */
-export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
+export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   /** Label of the metrics. */
   readonly name: string
   readonly lanes: number
@@ -149,7 +149,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** The most items that may wait in a lane. Further items fail at once. */
   readonly capacity: number
   /** Whether to wait for one turn of the event loop before each batch. This helps if the database runs in this thread (PGlite). */
-  readonly gather: boolean
+  readonly batchPerTick: boolean
   /**
    * How many milliseconds to wait before each batch instead, so that items that arrive one by one are committed together.
    * It is for items whose callers do not wait.
@@ -162,18 +162,18 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   readonly commit: (items: ReadonlyArray<In>, lockMs: number) => Effect.Effect<ReadonlyArray<Out>, SqlError.SqlError>
   /** Without it, a batch that meets a lock is halved. */
   readonly locks?: Locks<In>
-}): Effect.fn.Return<GroupCommit<In, Out>> {
+}): Effect.fn.Return<CommitQueue<In, Out>> {
   const context = yield* Effect.context<never>()
   const runFork = Effect.runForkWith(context)
   const lanes: Array<Lane<In, Out>> = Array.from({ length: options.lanes }, () => makeLane())
-  /** The lane for items that were set aside. */
-  const second: Lane<In, Out> = makeLane()
+  /** The lane in which blocked items are retried. */
+  const retryLane: Lane<In, Out> = makeLane()
   const now = monotonicMillis(yield* Clock.Clock)
   const meters = commitMeters(options.name)
   const idleWaiters = new Set<() => void>()
 
   const countFailed = (reason: Reason): Effect.Effect<void> => Effect.sync(() => meters.failed.at(reason).add())
-  const lines = { failed: new LogThrottle(), full: new LogThrottle(), aside: new LogThrottle(), late: new LogThrottle() }
+  const lines = { failed: new LogThrottle(), full: new LogThrottle(), blocked: new LogThrottle(), late: new LogThrottle() }
 
   /** Settles one item. The rest of its batch is settled even if the callback throws. */
   const tell = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
@@ -182,8 +182,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     } catch (error) {
       try {
         settle({ _tag: "Failed", exit: Exit.die(error) })
-      } catch (again) {
-        runFork(Effect.logError(`A result of ${options.name} could not be delivered to its caller`, Cause.combine(Cause.die(error), Cause.die(again))))
+      } catch (another) {
+        runFork(Effect.logError(`A result of ${options.name} could not be delivered to its caller`, Cause.combine(Cause.die(error), Cause.die(another))))
       }
     }
   }
@@ -196,7 +196,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   const halve = (batch: ReadonlyArray<Waiting<In, Out>>): Effect.Effect<void> => {
     const middle = batch.length >> 1
     return Effect.andThen(attempt(batch.slice(0, middle), 0), Effect.suspend(() => {
-      // If items of the first half were set aside, items of the same rows must wait behind them.
+      // If items of the first half were blocked, items of the same rows must wait behind them.
       const rest = options.locks === undefined ? batch.slice(middle) : divertBatch(options.locks, batch.slice(middle))
       return rest.length === 0 ? Effect.void : attempt(rest, 0)
     }))
@@ -274,15 +274,15 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   }
 
   /** Items that wait for a lock, in submission order. */
-  let aside: Array<Waiting<In, Out>> = []
+  let blocked: Array<Waiting<In, Out>> = []
   let submitted = 0
   /** First row names of the items in `aside`: later items with the same first name wait behind them. */
   let behind = new Set<string>()
   /** Rows that other sessions have locked, and their holders. */
   const holders = new Map<string, string>()
   let looking = false
-  /** Row names of the items in the lane `second`. */
-  let again: ReadonlySet<string> = new Set()
+  /** Row names of the items in the lane `retryLane`. */
+  let retrying: ReadonlySet<string> = new Set()
 
   /** The locked rows. Waits no longer than an item may wait, because a dead connection may never answer. */
   const heldOf = (locks: Locks<In>, waiting: ReadonlyArray<Waiting<In, Out>>) =>
@@ -292,7 +292,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   const isHeld = (names: Names): boolean => behind.has(names[0]) || names.some((name) => holders.has(name))
 
   const putAside = (waiting: Waiting<In, Out>, names: Names): void => {
-    aside.push(waiting)
+    blocked.push(waiting)
     behind.add(names[0])
   }
 
@@ -312,11 +312,11 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Diverts the items of a batch in flight, and the items in the queues that must wait behind them. */
   const divertBatch = (locks: Locks<In>, batch: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> => {
     const rest = divert(locks, batch)
-    if (rest.length < batch.length) for (const lane of [...lanes, second]) lane.queue = divert(locks, lane.queue)
+    if (rest.length < batch.length) for (const lane of [...lanes, retryLane]) lane.queue = divert(locks, lane.queue)
     return rest
   }
 
-  /** After a batch met a lock: sets the items that need the locked rows aside, and commits the rest at once. */
+  /** After a batch met a lock: blocks the items that need the locked rows, and commits the rest at once. */
   const setAside = (
     locks: Locks<In>,
     batch: ReadonlyArray<Waiting<In, Out>>,
@@ -324,7 +324,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     cause: Cause.Cause<unknown>
   ): Effect.Effect<void> =>
     Effect.matchCauseEffect(heldOf(locks, batch), {
-      onFailure: (second) => fail(batch, Cause.combine(cause, second)),
+      onFailure: (another) => fail(batch, Cause.combine(cause, another)),
       onSuccess: (found) => {
         for (const [name, holder] of found) holders.set(name, holder)
         const rest = divertBatch(locks, batch)
@@ -337,9 +337,9 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         look(locks)
         meters.setAside.add(count)
         return Effect.andThen(
-          lines.aside.log(Effect.logWarning(
+          lines.blocked.log(Effect.logWarning(
             `Other sessions have locked rows that ${options.name} writes. Items that need these rows wait for at most 5 s`
-          ).pipe(Effect.annotateLogs({ waiting: aside.length }))),
+          ).pipe(Effect.annotateLogs({ waiting: blocked.length }))),
           rest.length === 0 ? Effect.void : attempt(rest, 0)
         )
       }
@@ -349,19 +349,19 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     if (looking) return
     looking = true
     runFork(Effect.exit(Effect.gen(function*() {
-      while (aside.length > 0) {
+      while (blocked.length > 0) {
         yield* Effect.sleep(LOOK_MS)
         const due = now() - HELD_MS
-        const late = aside.filter((waiting) => waiting.since <= due)
+        const late = blocked.filter((waiting) => waiting.since <= due)
         if (late.length > 0) {
-          aside = aside.filter((waiting) => waiting.since > due)
+          blocked = blocked.filter((waiting) => waiting.since > due)
           for (const waiting of late) tell(waiting, failed())
           yield* lines.late.log(Effect.logWarning(
             `Other sessions kept rows that ${options.name} writes locked for 5 s. Look for a transaction that was left open`
           ).pipe(Effect.annotateLogs({ failed: late.length })))
         }
         const known = [...holders]
-        const found = aside.length === 0 ? new Map<string, string>() : yield* heldOf(locks, aside)
+        const found = blocked.length === 0 ? new Map<string, string>() : yield* heldOf(locks, blocked)
         // If the holder of a row has changed, the items of the row are retried, and wait their turn for the lock. Only a
         // row with the same holder as before still blocks its items.
         for (const [name, holder] of known) {
@@ -371,7 +371,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       }
     }))).addObserver(() => {
       looking = false
-      if (aside.length > 0) return look(locks)
+      if (blocked.length > 0) return look(locks)
       holders.clear()
       behind.clear()
       whenIdle()
@@ -380,15 +380,15 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   /** Retries the items whose rows are free. */
   const letGo = (locks: Locks<In>): void => {
-    if (second.running) return
-    const waited = aside.sort((a, b) => a.order - b.order)
-    aside = []
+    if (retryLane.running) return
+    const waited = blocked.sort((a, b) => a.order - b.order)
+    blocked = []
     behind = new Set()
     // Earlier items with the same first name go first.
     const before = new Set(lanes.flatMap(({ batch, queue }) => [...batch, ...queue].map(({ item }) => locks.of(item)[0])))
-    second.queue = divert(locks, waited, (names) => before.has(names[0]) || isHeld(names))
-    again = new Set(second.queue.flatMap(({ item }) => locks.of(item)))
-    if (second.queue.length > 0) start(second)
+    retryLane.queue = divert(locks, waited, (names) => before.has(names[0]) || isHeld(names))
+    retrying = new Set(retryLane.queue.flatMap(({ item }) => locks.of(item)))
+    if (retryLane.queue.length > 0) start(retryLane)
   }
 
   const take = (lane: Lane<In, Out>): Array<Waiting<In, Out>> => {
@@ -411,7 +411,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   /** Functions that end the waits of `linger`. */
   const lingering = new Set<() => void>()
-  const hurry = (): void => {
+  const flush = (): void => {
     for (const end of lingering) end()
   }
   const linger = (millis: number): Effect.Effect<void> =>
@@ -433,13 +433,13 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     Effect.gen(function*() {
       while (lane.queue.length > 0) {
         if (options.lingerMs !== undefined) yield* linger(options.lingerMs)
-        else if (options.gather) yield* turn
+        else if (options.batchPerTick) yield* turn
         const batch = take(lane)
-        // Another lane may have set all items aside meanwhile.
+        // Another lane may have blocked all items meanwhile.
         if (batch.length === 0) continue
         lane.batch = batch
         meters.size.observe(batch.length)
-        yield* attempt(batch, 0, lane === second ? PATIENT_LOCK_MS : LOCK_MS)
+        yield* attempt(batch, 0, lane === retryLane ? PATIENT_LOCK_MS : LOCK_MS)
         lane.batch = []
       }
     })
@@ -451,12 +451,12 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       lane.batch = []
       if (lane.queue.length > 0) return start(lane)
       // Further items may wait for the same rows by now.
-      if (lane === second && options.locks !== undefined) letGo(options.locks)
+      if (lane === retryLane && options.locks !== undefined) letGo(options.locks)
       whenIdle()
     })
   }
 
-  const isIdle = (): boolean => !looking && !second.running && lanes.every((lane) => !lane.running)
+  const isIdle = (): boolean => !looking && !retryLane.running && lanes.every((lane) => !lane.running)
 
   const whenIdle = (): void => {
     if (!isIdle()) return
@@ -468,7 +468,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   /** The last commit that failed with an SQLSTATE of OUT_OF_ROOM; undefined once a commit has succeeded since. */
   let refused: { readonly state: string; readonly at: number } | undefined
-  /** How long the oldest item in the lanes has waited, in milliseconds, or 0 if none waits. Items set aside do not count. */
+  /** How long the oldest item in the lanes has waited, in milliseconds, or 0 if none waits. Blocked items do not count. */
   const oldest = (): number => {
     let since = Number.POSITIVE_INFINITY
     for (const lane of lanes) since = Math.min(since, (lane.batch[0] ?? lane.queue[0])?.since ?? since)
@@ -485,7 +485,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         : `Commits of ${options.name} do not complete: the oldest item has waited for ${Math.floor(waited / 1_000)} s. Check the database.`
     }))
 
-  meters.queued.reads(() => [...lanes, second].reduce((sum, { batch, queue }) => sum + queue.length + batch.length, aside.length))
+  meters.queued.reads(() => [...lanes, retryLane].reduce((sum, { batch, queue }) => sum + queue.length + batch.length, blocked.length))
 
   return {
     submit: (item, settle, age = 0, trace) => {
@@ -493,8 +493,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       const waiting = { item, settle, since: now() - age, order: submitted++, trace: trace === undefined ? undefined : { context: trace, at: traceTime() } }
       const { locks } = options
       const names = locks?.of(item)
-      const held = names !== undefined && (isHeld(names) || names.some((name) => again.has(name)))
-      if ((held ? aside : lane.queue).length >= options.capacity) {
+      const held = names !== undefined && (isHeld(names) || names.some((name) => retrying.has(name)))
+      if ((held ? blocked : lane.queue).length >= options.capacity) {
         queueMicrotask(() => tell(waiting, failed()))
         runFork(lines.full.log(Effect.logWarning(`The commit queue of ${options.name} is full: an item is refused`)))
         return
@@ -507,13 +507,13 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       lane.queue.push(waiting)
       if (!lane.running) start(lane)
     },
-    size: () => [...lanes, second].reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), aside.length),
-    hurry,
+    size: () => [...lanes, retryLane].reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), blocked.length),
+    flush,
     idle: Effect.callback<void>((resume) => {
       if (isIdle()) return resume(Effect.void)
       const done = () => resume(Effect.void)
       idleWaiters.add(done)
-      hurry()
+      flush()
       return Effect.sync(() => idleWaiters.delete(done))
     })
   }

@@ -26,17 +26,17 @@ export class EventStream extends Readable {
  * A response that is written after its route has ended. Until then only the connection and this object are kept of the request,
  * without a fiber or a scope. A route returns `later(response)`.
  */
-export abstract class LateResponse {
+export abstract class DeferredResponse {
   /** Called once, when the route has ended. The late response sets itself as the `worker` of `response`. */
   abstract begin(response: Answer): void
   /** Called when the client disconnects before the response has ended. */
   abstract interruptUnsafe(): void
 }
 
-export const later = (response: LateResponse): HttpServerResponse.HttpServerResponse => HttpServerResponse.raw(response)
+export const later = (response: DeferredResponse): HttpServerResponse.HttpServerResponse => HttpServerResponse.raw(response)
 
-export const lateResponseOf = ({ body }: HttpServerResponse.HttpServerResponse): LateResponse | undefined =>
-  body._tag === "Raw" && body.body instanceof LateResponse ? body.body : undefined
+export const lateResponseOf = ({ body }: HttpServerResponse.HttpServerResponse): DeferredResponse | undefined =>
+  body._tag === "Raw" && body.body instanceof DeferredResponse ? body.body : undefined
 
 /** For requests that come through the router. Completes when a late response has ended, with nothing left to send. */
 export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {

@@ -3,7 +3,7 @@ import { Schema } from "effect"
 const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
 
 /** A change of one agent that every node applies. When the sender of the notice goes on, the reachable nodes have applied it. */
-export const Notice = Schema.Union([
+export const AgentChanged = Schema.Union([
   /** The agent's account has changed, so caches drop it. */
   Schema.TaggedStruct("Changed", { agentId: Schema.String }),
   /** Like `Changed`, and the agent's sockets are closed. */
@@ -17,4 +17,4 @@ export const Notice = Schema.Union([
   /** All mutes on this agent were deleted, because its account has ended. */
   Schema.TaggedStruct("Unmuted", { agentId: Schema.String })
 ])
-export type Notice = typeof Notice.Type
+export type AgentChanged = typeof AgentChanged.Type

@@ -23,7 +23,7 @@ export interface HistoryQuery {
 }
 
 /** Reads an agent's conversations and hides parts of them from it. Works directly on storage, without the actors. */
-export interface Reading {
+export interface ConversationQueries {
   /** Messages as JSON texts, in the order of the query (wire.md C.6). */
   readonly history: (
     agentId: string,
@@ -48,7 +48,7 @@ export interface Reading {
 }
 
 /** The part of `Conversations` that does not change the order of messages. */
-export const makeReading = Effect.gen(function*() {
+export const makeConversationQueries = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const repo = yield* ReadingRepo
   const agents = yield* Agents
@@ -190,7 +190,7 @@ export const makeReading = Effect.gen(function*() {
     return ids.map((id) => party(found.get(id)))
   })
 
-  const reading: Reading = {
+  const reading: ConversationQueries = {
     history,
     list,
     context,

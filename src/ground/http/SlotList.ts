@@ -3,7 +3,7 @@
  * places. V8 would often replace the table of a Set or Map that changes so much, and items of an old table stay in memory
  * until a full garbage collection.
  */
-export class UnderWay<A> {
+export class SlotList<A> {
   readonly #all: Array<A | undefined> = []
   readonly #free: Array<number> = []
 

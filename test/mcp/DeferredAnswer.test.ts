@@ -1,7 +1,7 @@
 import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
 import { Answer } from "#ground/http/Answer"
 import { Asked } from "#ground/http/Asked"
-import { LateAnswer } from "#doors/mcp/LateAnswer"
+import { DeferredAnswer } from "#doors/mcp/DeferredAnswer"
 import { Socket } from "node:net"
 import { PassThrough } from "node:stream"
 
@@ -18,7 +18,7 @@ describe("an answer of /mcp that may come late", () => {
     wire.on("data", (chunk: string) => void (sent += chunk))
     const state = { givenUp: false }
     let settled = (_message: object | undefined): void => undefined
-    new LateAnswer((settle) => {
+    new DeferredAnswer((settle) => {
       settled = settle
       return () => void (state.givenUp = true)
     }).begin(response)

@@ -1,7 +1,7 @@
 import { HttpServerResponse } from "effect/http"
 import type { Readable } from "node:stream"
 import type { Answer } from "#ground/http/Answer"
-import { LateResponse } from "#ground/http/LateResponse"
+import { DeferredResponse } from "#ground/http/DeferredResponse"
 import { InternalError } from "#ground/wire/WireError"
 import { COMMENT_MS } from "./Exchange.ts"
 
@@ -22,7 +22,7 @@ export type Making = (settled: (message: object | undefined) => void) => () => v
  * Answers with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the answer is an event
  * stream with a comment every COMMENT_MS, which ends with the message (wire.md M).
  */
-export class LateAnswer extends LateResponse {
+export class DeferredAnswer extends DeferredResponse {
   private readonly make: Making
   private response: Answer | undefined
   private timer: NodeJS.Timeout | undefined
