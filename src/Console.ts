@@ -2,19 +2,21 @@ import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Budgets } from "#domain/auth/Budgets"
+import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
+import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
 import { Erasure } from "#doors/operator/Erasure"
+import { LimitChanges } from "#doors/operator/LimitChanges"
+import { Reports } from "#doors/operator/Reports"
 import { toResponse } from "#ground/wire/WireErrors"
 import { AccessHttp, DoorHttp } from "#doors/console/AccessHttp"
 import { AgentsHttp } from "#doors/console/AgentsHttp"
-import { AgentsLookRepo } from "#doors/console/AgentsLookRepo"
 import { ConsoleApi } from "#doors/console/ConsoleApi"
 import { ConsoleAuthorization, ConsoleErrors, hidden, NO_STORE } from "#doors/console/ConsoleAuthorization"
-import { LimitChanges } from "#doors/console/LimitChanges"
+import { GroupsLookRepo } from "#doors/console/GroupsLookRepo"
 import { LimitsHttp } from "#doors/console/LimitsHttp"
 import { ModerationHttp } from "#doors/console/ModerationHttp"
-import { ModerationRepo } from "#doors/console/ModerationRepo"
 import { Nodes } from "#doors/console/Nodes"
 import { NodesHttp } from "#doors/console/NodesHttp"
 import { NodeSampler } from "#doors/console/NodeSampler"
@@ -43,6 +45,7 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
 /** The services of the operators' API. They also answer the questions of other nodes. */
 export const services = Nodes.layer.pipe(
   Layer.provideMerge(Parts.layer),
-  Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentsLookRepo.layer, LimitChanges.layer, ModerationRepo.layer)),
+  Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
+  Layer.provideMerge(Layer.mergeAll(GroupsLookRepo.layer, LimitChanges.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

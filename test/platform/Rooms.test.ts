@@ -71,10 +71,10 @@ const doors = {
   pages: ["auth"],
   /** The WebSocket, and waits without one. */
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
-  operator: ["agents", "enforcement", "registration", "archives"],
+  operator: ["agents", "messages", "enforcement", "registration", "archives"],
   service: ["auth", "pages", "realtime"],
   /** The operators' API. */
-  console: ["agents", "auth", "push", "webhooks", "enforcement", "operator", "service"],
+  console: ["agents", "auth", "push", "enforcement", "operator", "service"],
   mcp: [
     "agents",
     "messages",

@@ -2,10 +2,11 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "#ground/http/Documented"
 import { Limit } from "#ground/wire/Page"
+import { Conflict } from "#doors/operator/Conflict"
 import { Reason } from "#doors/operator/OperatorCommand"
 import { DateTimeString, HandleInput } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
-import { Conflict, ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 import { Why } from "./Why.ts"
 
 const params = { handle: HandleInput }

@@ -1,17 +1,16 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { displayNameOf, statusAt } from "#domain/agents/Agent"
+import { displayNameOf } from "#domain/agents/Agent"
 import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
-import { Enforcement } from "#domain/enforcement/Enforcement"
+import { type AgentAccount, AgentAdmin, countShown, notDeleted, statusOf } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { Erasure } from "#doors/operator/Erasure"
 import { Config } from "#ground/platform/Config"
 import { decodeCursor, encodeCursor, pageSize } from "#ground/wire/Page"
 import { iso, isoOrNull, isStorable, lowerCase } from "#ground/wire/Text"
-import { NotFound, ValidationFailed } from "#ground/wire/WireError"
+import { ValidationFailed } from "#ground/wire/WireError"
 import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
-import { type AgentRow, AgentsLookRepo } from "./AgentsLookRepo.ts"
-import { Conflict, consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
+import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 import { Nodes } from "./Nodes.ts"
 import { explain } from "./Why.ts"
 
@@ -21,10 +20,7 @@ const AfterHandle = Schema.String.check(Schema.makeFilter((text) => isStorable(t
 const LOOKED = 200
 const LOG = 20
 
-const statusOf = (agent: AgentRow, now: number) =>
-  agent.deletedAt === null ? statusAt(agent.status, agent.restrictedUntil, now) : "deleted" as const
-
-const lineOf = (agent: AgentRow, now: number) => ({
+const lineOf = (agent: AgentAccount, now: number) => ({
   handle: agent.handle,
   id: agent.id,
   email: agent.email,
@@ -34,7 +30,7 @@ const lineOf = (agent: AgentRow, now: number) => ({
   deleted_at: isoOrNull(agent.deletedAt)
 })
 
-const wordsOf = (agent: AgentRow, now: number): string => {
+const wordsOf = (agent: AgentAccount, now: number): string => {
   switch (statusOf(agent, now)) {
     case "deleted":
       return `Deleted at ${isoOrNull(agent.deletedAt)}.`
@@ -49,46 +45,32 @@ const wordsOf = (agent: AgentRow, now: number): string => {
 
 export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operatedAgents", (handlers) =>
   Effect.gen(function*() {
+    const agents = yield* AgentAdmin
     const audit = yield* AuditLog
     const config = yield* Config
-    const enforcement = yield* Enforcement
     const erasure = yield* Erasure
     const nodes = yield* Nodes
-    const repo = yield* AgentsLookRepo
 
-    const find = Effect.fnUntraced(function*(handle: string) {
-      const agent = yield* unavailableOnSqlError(repo.one(handle))
-      return agent ?? (yield* new NotFound({ message: "No agent has this handle." }))
-    })
-    /** The agent of a change, which a deleted account cannot have. */
-    const findLive = Effect.fnUntraced(function*(handle: string) {
-      const agent = yield* find(handle)
-      return agent.deletedAt === null ? agent : yield* new NotFound({ message: `${handle} was deleted at ${iso(agent.deletedAt)}.` })
-    })
+    const find = (handle: string) => unavailableOnSqlError(agents.find(handle))
 
     const detail = Effect.fnUntraced(function*(handle: string) {
       const agent = yield* find(handle)
       const now = yield* Clock.currentTimeMillis
-      const [amounts, here, tally, webhooks, log] = yield* Effect.all([
-        unavailableOnSqlError(repo.amounts(agent.id)),
+      const [amounts, here, counts, webhooks, log] = yield* Effect.all([
+        unavailableOnSqlError(agents.amounts(agent.id)),
         nodes.agent(agent.id),
-        unavailableOnSqlError(enforcement.tally(agent.id, agent.countedFrom)),
-        unavailableOnSqlError(repo.webhooks(agent.id)),
-        unavailableOnSqlError(repo.log(agent.id, LOG))
+        unavailableOnSqlError(agents.counts(agent)),
+        unavailableOnSqlError(agents.webhooks(agent.id)),
+        unavailableOnSqlError(audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG }))
       ], { concurrency: "unbounded" })
-      const [oldest] = yield* unavailableOnSqlError(repo.waiting(agent.id, amounts.deliveredThrough, now, 1))
-      const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
+      const [oldest] = yield* unavailableOnSqlError(agents.waiting(agent.id, amounts.deliveredThrough, now, 1))
       const shown: AgentDetail = {
         ...lineOf(agent, now),
         words: wordsOf(agent, now),
         restricted_until: statusOf(agent, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
         suspended_at: isoOrNull(agent.suspendedAt),
         counted_from: isoOrNull(agent.countedFrom),
-        counts: [
-          { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window_seconds: restrictWindowMs / 1_000, effect: "restricted" },
-          { what: "blocks", counted: tally.blocksToSuspend, threshold: suspendBlocks, window_seconds: suspendWindowMs / 1_000, effect: "suspended" },
-          { what: "reports", counted: tally.reportsToSuspend, threshold: suspendReports, window_seconds: suspendWindowMs / 1_000, effect: "suspended" }
-        ],
+        counts: counts.map(countShown),
         inbox_mode: agent.inboxMode,
         group_invite_policy: agent.groupInvitePolicy,
         inbox: {
@@ -130,7 +112,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
           dead: webhook.dead,
           last_failure: webhook.failure
         })),
-        log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.reason }))
+        log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
       }
       return shown
     })
@@ -141,7 +123,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         const limit = pageSize(query.limit)
         const order = query.order ?? "handle"
         const after = query.cursor === undefined || order === "waiting" ? "" : yield* decodeCursor(AfterHandle)(query.cursor)
-        const rows = yield* unavailableOnSqlError(repo.find({
+        const rows = yield* unavailableOnSqlError(agents.search({
           handle: lowerCase((query.handle ?? "").trim().replace(/^@/, "")),
           email: (query.email ?? "").trim().toLowerCase(),
           status: query.status ?? null,
@@ -160,11 +142,11 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         const agent = yield* find(params.handle)
         const now = yield* Clock.currentTimeMillis
         const [amounts, here, webhooks] = yield* Effect.all([
-          unavailableOnSqlError(repo.amounts(agent.id)),
+          unavailableOnSqlError(agents.amounts(agent.id)),
           nodes.agent(agent.id),
-          unavailableOnSqlError(repo.webhooks(agent.id))
+          unavailableOnSqlError(agents.webhooks(agent.id))
         ], { concurrency: "unbounded" })
-        const waiting = yield* unavailableOnSqlError(repo.waiting(agent.id, amounts.deliveredThrough, now, LOOKED))
+        const waiting = yield* unavailableOnSqlError(agents.waiting(agent.id, amounts.deliveredThrough, now, LOOKED))
         return explain({
           handle: agent.handle,
           status: statusOf(agent, now),
@@ -183,7 +165,8 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
       }),
       disconnect: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
-        const agent = yield* findLive(params.handle)
+        const agent = yield* find(params.handle)
+        yield* notDeleted(agent)
         yield* unavailableOnSqlError(audit.note({ operator, action: "disconnect", handle: agent.handle, detail: payload.reason ?? null }))
         const { closed, silent } = yield* nodes.disconnect(agent.id)
         const missing = silent.length === 0 ? "" : ` ${silent.join(", ")} did not answer.`
@@ -191,15 +174,15 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
       }),
       suspend: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
-        const agent = yield* findLive(params.handle)
-        const done = yield* unavailableOnSqlError(enforcement.suspend({ agentId: agent.id, operator, reason: payload.reason ?? null }))
-        return done ? yield* detail(agent.handle) : yield* new Conflict({ message: `${agent.handle} is suspended already.` })
+        const agent = yield* find(params.handle)
+        yield* unavailableOnSqlError(agents.suspend(agent, { operator, reason: payload.reason ?? null }))
+        return yield* detail(agent.handle)
       }),
       restore: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
-        const agent = yield* findLive(params.handle)
-        const done = yield* unavailableOnSqlError(enforcement.restore({ agentId: agent.id, operator, reason: payload.reason ?? null }))
-        return done ? yield* detail(agent.handle) : yield* new Conflict({ message: `${agent.handle} was deleted meanwhile.` })
+        const agent = yield* find(params.handle)
+        yield* unavailableOnSqlError(agents.restore(agent, { operator, reason: payload.reason ?? null }))
+        return yield* detail(agent.handle)
       }),
       erase: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator

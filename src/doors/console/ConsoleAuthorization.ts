@@ -7,16 +7,9 @@ import { AuditLog, withoutAddresses } from "#doors/operator/AuditLog"
 import { type Access, ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { Config, type Settings } from "#ground/platform/Config"
 import { bearerOf } from "#ground/wire/Bearer"
-import { commonErrors, Forbidden, NotFound, RateLimited, Unavailable, WireError } from "#ground/wire/WireError"
+import { commonErrors, Forbidden, NotFound, RateLimited, Unavailable } from "#ground/wire/WireError"
 import { lowerCase } from "#ground/wire/Text"
 import { answer } from "#ground/wire/WireErrors"
-
-/** The present state does not allow the request. The message says why. */
-export class Conflict extends WireError<Conflict>()("Conflict", {
-  code: "CONFLICT",
-  status: 409,
-  message: "The present state does not allow this."
-}) {}
 
 export const COOKIE = "parley_console"
 

@@ -2,10 +2,11 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "#ground/http/Documented"
 import { Limit as PageLimit } from "#ground/wire/Page"
+import { Conflict } from "#doors/operator/Conflict"
 import { Reason } from "#doors/operator/OperatorCommand"
 import { DateTimeString, HandleInput } from "#ground/wire/Text"
 import { NotFound, ValidationFailed } from "#ground/wire/WireError"
-import { Conflict, ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
 const orNull = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 

@@ -1,15 +1,16 @@
 import { Clock, Effect, Result, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
+import { Conflict } from "#doors/operator/Conflict"
+import { LimitChanges, type StoredChange } from "#doors/operator/LimitChanges"
 import { Config, type Settings, settings } from "#ground/platform/Config"
 import { type LimitName, RATES } from "#ground/rates/Limits"
 import { decodeCursor, encodeCursor, pageSize } from "#ground/wire/Page"
 import { iso, isoOrNull } from "#ground/wire/Text"
 import { NotFound, ValidationFailed } from "#ground/wire/WireError"
-import { AgentsLookRepo } from "./AgentsLookRepo.ts"
-import { Conflict, consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
-import { LimitChanges, type StoredChange } from "./LimitChanges.ts"
+import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 import { LimitsApi, type LimitShown } from "./LimitsApi.ts"
 
 const names = Object.keys(settings).filter((name): name is LimitName => name.startsWith("LIMITS_"))
@@ -47,7 +48,7 @@ const shownOf = (name: LimitName, config: Settings, all: ReadonlyArray<StoredCha
 
 export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits", (handlers) =>
   Effect.gen(function*() {
-    const agents = yield* AgentsLookRepo
+    const agents = yield* AgentAdmin
     const audit = yield* AuditLog
     const config = yield* Config
     const changes = yield* LimitChanges
@@ -58,8 +59,8 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
     }
     const idOf = Effect.fnUntraced(function*(handle: string | null | undefined) {
       if (handle === null || handle === undefined) return null
-      const agent = yield* unavailableOnSqlError(agents.one(handle))
-      return agent === undefined || agent.deletedAt !== null ? yield* new NotFound({ message: "No agent has this handle." }) : agent.id
+      const agent = yield* unavailableOnSqlError(agents.find(handle))
+      return agent.deletedAt !== null ? yield* new NotFound({ message: "No agent has this handle." }) : agent.id
     })
     const shown = (name: LimitName, agentId: string | null) =>
       Effect.map(unavailableOnSqlError(changes.list), (all) => shownOf(name, config, all, agentId))

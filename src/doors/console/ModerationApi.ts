@@ -2,11 +2,12 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "#ground/http/Documented"
 import { Limit, QueryInt } from "#ground/wire/Page"
-import { Reason } from "#doors/operator/OperatorCommand"
+import { Conflict } from "#doors/operator/Conflict"
+import { Reason, ReportState } from "#doors/operator/OperatorCommand"
 import { DateTimeString, HandleInput, Text } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
 import { AgentStatusSchema } from "#domain/agents/Agent"
-import { Conflict, ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
 const orNull = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 const page = { limit: Schema.optionalKey(Limit), cursor: Schema.optionalKey(Schema.String) }
@@ -30,7 +31,6 @@ const GroupDetail = Schema.Struct({
   invites: Schema.Int
 }).annotate({ identifier: "GroupDetail" })
 
-export const ReportState = Schema.Literals(["open", "upheld", "dismissed"])
 const Report = Schema.Struct({
   id: Schema.String,
   created_at: DateTimeString,

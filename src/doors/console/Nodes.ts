@@ -11,11 +11,12 @@ import { LiveAgents } from "#domain/push/LiveAgents"
 import { RateLimits } from "#ground/rates/RateLimits"
 import { VERSION } from "#doors/service/Version"
 import { iso } from "#ground/wire/Text"
-import { Conflict, hidden } from "./ConsoleAuthorization.ts"
+import { hidden } from "./ConsoleAuthorization.ts"
 import { NodeSampler } from "./NodeSampler.ts"
 import { Parts } from "./Parts.ts"
 import { LogLevelName, NodeReport, nodeShown, type NodeShown } from "./Overview.ts"
 import type { NotFound } from "#ground/wire/WireError"
+import { Conflict } from "#doors/operator/Conflict"
 
 const Order = Schema.Union([
   Schema.TaggedStruct("Drain", {}),

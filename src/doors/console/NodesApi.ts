@@ -2,7 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { documented } from "#ground/http/Documented"
 import { NotFound } from "#ground/wire/WireError"
-import { Conflict, ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { Conflict } from "#doors/operator/Conflict"
+import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 import { LogLevelName, NodeShown, Overview } from "./Overview.ts"
 
 const params = { address: Schema.String }

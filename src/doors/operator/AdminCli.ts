@@ -2,7 +2,7 @@ import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
 import { backup, compact, exportCommand, erase, restore as restoreBackup } from "./DataCli.ts"
-import type { OperatorCommand } from "./OperatorCommand.ts"
+import { type OperatorCommand, ReportState } from "./OperatorCommand.ts"
 import { agentCommands, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
 
 const limit = Flag.Int("limit").pipe(Flag.withDescription("The most entries to show, the newest first (up to 1000)"), Flag.withDefault(50))
@@ -65,7 +65,7 @@ const agents = Command.make("agents").pipe(
   Command.withSubcommands([show, suspend, restore, create, ...agentCommands])
 )
 
-const state = Flag.Literals("state", ["open", "upheld", "dismissed"]).pipe(
+const state = Flag.Literals("state", ReportState.literals).pipe(
   Flag.withDescription("Only reports in this state; open reports are not decided yet"),
   Flag.optional
 )

@@ -45,7 +45,10 @@ export const withoutAddresses = (url: string): string =>
  */
 export class AuditLog extends Context.Service<AuditLog, {
   readonly note: (note: AuditNote) => Effect.Effect<void, SqlError.SqlError>
-  /** Entries with a number below `before`, the newest first. `looks` includes actions that only read. */
+  /**
+   * Entries with a number below `before`, the newest first, of one agent or of all, by one operator or by all. `looks` includes actions
+   * that only read.
+   */
   readonly list: (query: {
     readonly handle: string | null
     readonly operator: string | null

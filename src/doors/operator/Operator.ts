@@ -8,16 +8,21 @@ import { folderOf } from "#ground/files/Blobs"
 import { AgentPages } from "#domain/archives/AgentPages"
 import { Accounts, type Refused } from "#domain/agents/Accounts"
 import { DisplayName, isRegistrable, statusAt } from "#domain/agents/Agent"
-import { Enforcement } from "#domain/enforcement/Enforcement"
 import { publicUrl, reachableUrl } from "#ground/platform/PublicUrl"
 import { Config, effective, type Settings } from "#ground/platform/Config"
 import { HandleInput, iso, isoOrNull } from "#ground/wire/Text"
+import type { NotFound } from "#ground/wire/WireError"
 import { Email } from "#domain/registration/RegistrationApi"
+import { type AgentAccount, AgentAdmin, countShown, statusOf } from "./AgentAdmin.ts"
+import { AuditLog } from "./AuditLog.ts"
+import type { Conflict } from "./Conflict.ts"
 import { ConsoleAccess } from "./ConsoleAccess.ts"
+import { DeadDeliveries } from "./DeadDeliveries.ts"
 import { Erasure } from "./Erasure.ts"
 import { plain, table } from "./Lines.ts"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
-import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
+import { Reports } from "./Reports.ts"
+import { RestoredCounters } from "./RestoredCounters.ts"
 
 /** A command that cannot be carried out, with a message for the operator. Nothing was changed. */
 export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{ readonly message: string }> {}
@@ -32,6 +37,8 @@ const OBSTACLES: Readonly<Record<Refused, string>> = {
 const NO_MAILBOX = "agents.invalid"
 
 const DAY_MS = 86_400_000
+/** The entries of the audit log that `show` includes. */
+const LOG = 10
 
 const spanOf = (ms: number): string =>
   ms > DAY_MS && ms % DAY_MS === 0 ? `${ms / DAY_MS} days` : ms % 3_600_000 === 0 ? `${ms / 3_600_000} hours` : `${ms / 1_000} seconds`
@@ -63,9 +70,12 @@ export class Operator extends Context.Service<Operator, {
     Operator,
     Effect.gen(function*() {
       const accounts = yield* Accounts
+      const agents = yield* AgentAdmin
+      const audit = yield* AuditLog
       const config = yield* Config
-      const enforcement = yield* Enforcement
-      const repo = yield* OperatorRepo
+      const counters = yield* RestoredCounters
+      const deadDeliveries = yield* DeadDeliveries
+      const reports = yield* Reports
       const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
       const nodes = yield* NodeTable
@@ -74,52 +84,41 @@ export class Operator extends Context.Service<Operator, {
       const database = yield* Database
 
       const refuse = (message: string) => new OperatorRefused({ message })
+      /** Refuses the command with the message of an action that was not possible. */
+      const refused = (action: Effect.Effect<void, NotFound | Conflict | SqlError.SqlError>) =>
+        Effect.catchTag(action, ["NotFound", "Conflict"], ({ message }) => refuse(message))
 
-      const find = Effect.fnUntraced(function*(handle: string) {
-        const found = yield* repo.dossier(Option.getOrElse(decodeHandle(handle), () => handle))
-        return found ?? (yield* refuse(`No agent has the handle ${plain(handle)}.`))
-      })
+      const find = (handle: string) =>
+        Effect.catchTag(agents.find(Option.getOrElse(decodeHandle(handle), () => handle)), "NotFound", () =>
+          refuse(`No agent has the handle ${plain(handle)}.`))
 
-      const findLive = Effect.fnUntraced(function*(handle: string) {
-        const found = yield* find(handle)
-        return found.deletedAt === null ? found : yield* refuse(`${found.handle} was deleted at ${iso(found.deletedAt)}.`)
-      })
-
-      const standing = (agent: Dossier, now: number): string => {
+      const standing = (agent: AgentAccount, now: number): string => {
         if (agent.deletedAt !== null) return `deleted at ${iso(agent.deletedAt)}`
-        const status = statusAt(agent.status, agent.restrictedUntil, now)
+        const status = statusOf(agent, now)
         if (status === "suspended") return `suspended since ${agent.suspendedAt === null ? "?" : iso(agent.suspendedAt)}`
         return status === "restricted" ? `restricted until ${isoOrNull(agent.restrictedUntil)}` : "active"
       }
 
-      const look = Effect.fnUntraced(function*(operator: string, action: string, agentId: string | null) {
-        yield* repo.note({ at: yield* Clock.currentTimeMillis, operator, action, agentId })
-      })
+      const note = (operator: string, action: string, handle: string | null) => audit.note({ operator, action, handle, detail: null })
 
       const show = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
-        yield* look(operator, "show", agent.id)
+        yield* note(operator, "show", agent.handle)
         const now = yield* Clock.currentTimeMillis
-        const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
-        const log = yield* repo.audit(10, agent.id, null, false)
-        const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
-        const counts = [
-          { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window: restrictWindowMs, effect: "restricted" },
-          { what: "blocks", counted: tally.blocksToSuspend, threshold: suspendBlocks, window: suspendWindowMs, effect: "suspended" },
-          { what: "reports", counted: tally.reportsToSuspend, threshold: suspendReports, window: suspendWindowMs, effect: "suspended" }
-        ]
+        const counts = yield* agents.counts(agent)
+        const log = yield* audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
         const rows = [
           ["handle", agent.handle],
           ["id", agent.id],
           ["email", agent.email],
           ["created", iso(agent.createdAt)],
           ["state", standing(agent, now)],
-          ...counts.map(({ counted, effect, threshold, what, window }) => [
+          ...counts.map(({ counted, effect, threshold, what, windowMs }) => [
             what,
-            `${counted} by agents it wrote to first in the last ${spanOf(window)}; ${threshold} make it ${effect}`
+            `${counted} by agents it wrote to first in the last ${spanOf(windowMs)}; ${threshold} make it ${effect}`
           ]),
           ...(agent.countedFrom === null ? [] : [["restored", `${iso(agent.countedFrom)}; nothing from before counts`]]),
-          ...log.map((row) => ["log", `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${row.reason === null ? "" : `: ${plain(row.reason)}`}`])
+          ...log.map((row) => ["log", `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${row.detail === null ? "" : `: ${plain(row.detail)}`}`])
         ]
         return {
           text: table(rows),
@@ -128,34 +127,26 @@ export class Operator extends Context.Service<Operator, {
             id: agent.id,
             email: agent.email,
             created_at: iso(agent.createdAt),
-            status: agent.deletedAt === null ? statusAt(agent.status, agent.restrictedUntil, now) : "deleted",
+            status: statusOf(agent, now),
             restricted_until: statusAt("active", agent.restrictedUntil, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
             suspended_at: isoOrNull(agent.suspendedAt),
             deleted_at: isoOrNull(agent.deletedAt),
             counted_from: isoOrNull(agent.countedFrom),
-            counts: counts.map(({ counted, effect, threshold, what, window }) => ({
-              what,
-              counted,
-              threshold,
-              window_seconds: window / 1_000,
-              effect
-            })),
-            log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.reason }))
+            counts: counts.map(countShown),
+            log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
           }
         }
       })
 
-      const suspend = Effect.fnUntraced(function*(handle: string, operator: string, reason: string | null) {
-        const agent = yield* findLive(handle)
-        const done = yield* enforcement.suspend({ agentId: agent.id, operator, reason })
-        if (!done) return yield* refuse(`${agent.handle} is suspended already.`)
+      const suspend = Effect.fnUntraced(function*({ handle, operator, reason }: Extract<OperatorCommand, { readonly _tag: "Suspend" }>) {
+        const agent = yield* find(handle)
+        yield* refused(agents.suspend(agent, { operator, reason }))
         return { text: `${agent.handle} is suspended.`, data: { handle: agent.handle, status: "suspended" } }
       })
 
-      const restore = Effect.fnUntraced(function*(handle: string, operator: string, reason: string | null) {
-        const agent = yield* findLive(handle)
-        const done = yield* enforcement.restore({ agentId: agent.id, operator, reason })
-        if (!done) return yield* refuse(`${agent.handle} was deleted meanwhile.`)
+      const restore = Effect.fnUntraced(function*({ handle, operator, reason }: Extract<OperatorCommand, { readonly _tag: "Restore" }>) {
+        const agent = yield* find(handle)
+        yield* refused(agents.restore(agent, { operator, reason }))
         return {
           text: `${agent.handle} is active; no block or report up to now counts any more.`,
           data: { handle: agent.handle, status: "active" }
@@ -174,67 +165,83 @@ export class Operator extends Context.Service<Operator, {
         if (command.displayName !== null && !isDisplayName(command.displayName)) {
           return yield* refuse("A display name has at most 100 characters, none of them a control character, and not blanks alone.")
         }
-        const now = yield* Clock.currentTimeMillis
         const made = yield* sql.withTransaction(Effect.forEach(handles, (handle) =>
           Effect.gen(function*() {
             const address = email ?? `${handle}@${NO_MAILBOX}`
             const account = yield* accounts.create({ handle, email: address, displayName: command.displayName, description: null })
             if (typeof account === "string") return yield* refuse(`${handle} was not created, nor any other: ${OBSTACLES[email === null ? "handle_taken" : account]}.`)
-            yield* repo.note({ at: now, operator: command.operator, action: "create", agentId: account.agent.id })
+            yield* note(command.operator, "create", handle)
             return { handle, id: account.agent.id, email: address, api_key: account.apiKey }
           })))
         return { text: table(made.map((one) => [one.handle, one.api_key])), data: made }
       })
 
-      const reports = Effect.fnUntraced(function*({ limit, operator, state }: Extract<OperatorCommand, { readonly _tag: "Reports" }>) {
-        yield* look(operator, "list reports", null)
-        const rows = yield* repo.reports(limit, state)
+      const listReports = Effect.fnUntraced(function*({ limit, operator, state }: Extract<OperatorCommand, { readonly _tag: "Reports" }>) {
+        yield* note(operator, "list reports", null)
+        const rows = yield* reports.list({ state, agent: null, after: null, limit })
         return {
           text: table([
             ["id", "when", "reported", "by", "state", "counts", "reason"],
-            ...rows.map((row) => [row.id, iso(row.created_at), row.reported, row.reporter, row.state, row.counts ? "yes" : "no", plain(row.reason)])
+            ...rows.map((row) => [row.id, iso(row.createdAt), row.reported, row.reporter, row.state, row.counts ? "yes" : "no", plain(row.reason)])
           ]),
-          data: rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+          data: rows.map(({ counts, createdAt, id, reason, reported, reporter, state }) => ({
+            id,
+            created_at: iso(createdAt),
+            reporter,
+            reported,
+            reason,
+            state,
+            counts
+          }))
         }
       })
 
       const deadWebhooks = Effect.fnUntraced(function*(limit: number, operator: string) {
-        yield* look(operator, "list dead webhooks", null)
-        const rows = yield* repo.deadWebhooks(limit)
+        yield* note(operator, "list dead webhooks", null)
+        const rows = yield* deadDeliveries.list({ agent: null, webhook: null, after: null, limit })
         return {
           text: table([
             ["no", "died", "agent", "webhook", "event", "attempts", "last failure", "url"],
             ...rows.map((row) => [
               String(row.no),
-              iso(row.dead_at),
-              row.handle,
-              row.webhook_id,
+              iso(row.deadAt),
+              row.agent,
+              row.webhookId,
               row.event,
               String(row.attempts),
               plain(row.failure),
               plain(row.url)
             ])
           ]),
-          data: rows.map((row) => ({ ...row, dead_at: iso(row.dead_at) }))
+          data: rows.map(({ agent, attempts, deadAt, event, failure, no, url, webhookId }) => ({
+            no,
+            handle: agent,
+            webhook_id: webhookId,
+            url,
+            event,
+            attempts,
+            failure,
+            dead_at: iso(deadAt)
+          }))
         }
       })
 
-      const audit = Effect.fnUntraced(function*({ by, handle, limit, looks, operator }: Extract<OperatorCommand, { readonly _tag: "Audit" }>) {
-        const agentId = handle === null ? null : (yield* find(handle)).id
-        yield* look(operator, "show audit", agentId)
-        const rows = yield* repo.audit(limit, agentId, by, looks)
+      const showAudit = Effect.fnUntraced(function*(command: Extract<OperatorCommand, { readonly _tag: "Audit" }>) {
+        const handle = command.handle === null ? null : (yield* find(command.handle)).handle
+        yield* note(command.operator, "show audit", handle)
+        const rows = yield* audit.list({ handle, operator: command.by, looks: command.looks, before: null, limit: command.limit })
         return {
           text: table([
             ["when", "who", "what", "agent", "reason"],
-            ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.handle ?? "", plain(row.reason)])
+            ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.agent ?? "", plain(row.detail)])
           ]),
-          data: rows.map((row) => ({ ...row, at: iso(row.at) }))
+          data: rows.map(({ action, agent, at, detail, no, operator }) => ({ no, at: iso(at), operator, action, handle: agent, reason: detail }))
         }
       })
 
       const restored = Effect.fnUntraced(function*(operator: string) {
-        const moved = yield* repo.moveOn
-        yield* look(operator, "restored", null)
+        const moved = yield* counters.moveOn
+        yield* note(operator, "restored", null)
         return {
           text: `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,
           data: moved
@@ -266,7 +273,7 @@ export class Operator extends Context.Service<Operator, {
       })
 
       const consoleSessions = Effect.fnUntraced(function*(operator: string) {
-        yield* look(operator, "list console sessions", null)
+        yield* note(operator, "list console sessions", null)
         const rows = yield* access.list
         return {
           text: table([
@@ -306,7 +313,7 @@ export class Operator extends Context.Service<Operator, {
             "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
           )
         }
-        yield* look(operator, "backup", null)
+        yield* note(operator, "backup", null)
         const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
         const made = yield* Effect.catchTag(
           backUp({ target, database: database.backup, schema: yield* schema, store }),
@@ -339,7 +346,7 @@ export class Operator extends Context.Service<Operator, {
 
       const beginExport = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
-        yield* look(operator, "export", agent.id)
+        yield* note(operator, "export", agent.handle)
         return { text: agent.handle, data: { agent: agent.id, handle: agent.handle, schema: yield* schema } }
       })
 
@@ -361,17 +368,17 @@ export class Operator extends Context.Service<Operator, {
           case "Show":
             return show(command.handle, command.operator)
           case "Suspend":
-            return suspend(command.handle, command.operator, command.reason)
+            return suspend(command)
           case "Restore":
-            return restore(command.handle, command.operator, command.reason)
+            return restore(command)
           case "Create":
             return create(command)
           case "Reports":
-            return reports(command)
+            return listReports(command)
           case "DeadWebhooks":
             return deadWebhooks(command.limit, command.operator)
           case "Audit":
-            return audit(command)
+            return showAudit(command)
           case "Restored":
             return restored(command.operator)
           case "ConsoleLink":
@@ -401,5 +408,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide([OperatorRepo.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
+  ).pipe(Layer.provide([AgentAdmin.layer, AuditLog.layer, DeadDeliveries.layer, Reports.layer, RestoredCounters.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
 }

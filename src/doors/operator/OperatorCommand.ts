@@ -5,6 +5,9 @@ import { Name, Text } from "#ground/wire/Text"
 const Who = Text(1, 200)
 /** The reason that an operator gives for an action: one line for the audit log. */
 export const Reason = Schema.NullOr(Name(1, 1_000))
+/** The state of a report. Those that no operator has decided are open. */
+export const ReportState = Schema.Literals(["open", "upheld", "dismissed"])
+export type ReportState = typeof ReportState.Type
 const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
 const Handle = Schema.String.check(Schema.isMaxLength(100))
 const Id = Schema.String.check(Schema.isMaxLength(100))
@@ -23,7 +26,7 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Reports", {
     limit: Limit,
     /** Null for all states. */
-    state: Schema.NullOr(Schema.Literals(["open", "upheld", "dismissed"])),
+    state: Schema.NullOr(ReportState),
     operator: Who
   }),
   Schema.TaggedStruct("DeadWebhooks", { limit: Limit, operator: Who }),

@@ -40,7 +40,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
   ) => Effect.Effect<boolean, SqlError.SqlError>
   /** Ends a change. False if there is none. */
   readonly takeBack: (change: Change) => Effect.Effect<boolean, SqlError.SqlError>
-}>()("parley/console/LimitChanges") {
+}>()("parley/operator/LimitChanges") {
   static readonly layer = Layer.effect(
     LimitChanges,
     Effect.gen(function*() {

@@ -1,8 +1,13 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { type AgentStatus, statusAt } from "#domain/agents/Agent"
+import { Enforcement } from "#domain/enforcement/Enforcement"
+import { iso } from "#ground/wire/Text"
+import { NotFound } from "#ground/wire/WireError"
+import { Conflict } from "./Conflict.ts"
 
 /** An account as operators see it; times in milliseconds. */
-export interface AgentRow {
+export interface AgentAccount {
   readonly id: string
   readonly handle: string
   readonly email: string
@@ -18,7 +23,7 @@ export interface AgentRow {
 }
 
 /** An account with the number of messages that wait for it, and since when the oldest one waits. */
-export interface FoundRow extends AgentRow {
+export interface FoundAgent extends AgentAccount {
   readonly undelivered: number
   readonly waitingSince: number | null
 }
@@ -59,12 +64,18 @@ export interface WebhookRow {
   readonly failure: string | null
 }
 
-export interface LogRow {
-  readonly at: number
-  readonly operator: string | null
-  readonly action: string
-  readonly reason: string | null
+/** The number of blocks or of reports that count against an agent, and the threshold at which they restrict or suspend it. */
+export interface Count {
+  readonly what: "blocks" | "reports"
+  readonly counted: number
+  readonly threshold: number
+  readonly windowMs: number
+  readonly effect: "restricted" | "suspended"
 }
+
+/** A count as the API and the command line show it. */
+export const countShown = ({ counted, effect, threshold, what, windowMs }: Count) =>
+  ({ what, counted, threshold, window_seconds: windowMs / 1_000, effect })
 
 export interface AgentQuery {
   readonly handle: string
@@ -81,27 +92,51 @@ export interface AgentQuery {
 /** An upper bound of the texts that begin with `prefix`, in the order of bytes. */
 const above = (prefix: string): string => `${prefix}\u{10ffff}`
 
-/** Reads what operators see of agents, across all rooms. Writes nothing. Nothing is prepared, because it runs seldom. */
-export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
-  readonly find: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundRow>, SqlError.SqlError>
+/** The status of an account at the time `now`. */
+export const statusOf = (
+  agent: Pick<AgentAccount, "status" | "restrictedUntil" | "deletedAt">,
+  now: number
+): AgentStatus | "deleted" => agent.deletedAt === null ? statusAt(agent.status, agent.restrictedUntil, now) : "deleted"
+
+/** Fails if the account is deleted. An operator cannot suspend, restore or disconnect such an account. */
+export const notDeleted = (agent: AgentAccount): Effect.Effect<void, NotFound> =>
+  agent.deletedAt === null ? Effect.void : Effect.fail(new NotFound({ message: `${agent.handle} was deleted at ${iso(agent.deletedAt)}.` }))
+
+interface Because {
+  readonly operator: string
+  /** For the audit log. */
+  readonly reason: string | null
+}
+
+/**
+ * What operators see of agents, across all rooms, and what they do to them. Enforcement writes the audit row of a suspension or a
+ * restoration in the commit of the change. Nothing is prepared, because it runs seldom.
+ */
+export class AgentAdmin extends Context.Service<AgentAdmin, {
+  readonly search: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundAgent>, SqlError.SqlError>
   /** The account with a normalised handle, also if it is deleted. */
-  readonly one: (handle: string) => Effect.Effect<AgentRow | undefined, SqlError.SqlError>
+  readonly find: (handle: string) => Effect.Effect<AgentAccount, NotFound | SqlError.SqlError>
+  /** Those that can restrict or suspend the agent now. */
+  readonly counts: (agent: AgentAccount) => Effect.Effect<ReadonlyArray<Count>, SqlError.SqlError>
+  readonly suspend: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | SqlError.SqlError>
+  /** Ends a suspension or restriction. No block or report up to now counts any more. */
+  readonly restore: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | SqlError.SqlError>
   readonly amounts: (agentId: string) => Effect.Effect<Amounts, SqlError.SqlError>
   /** The envelopes that wait above the inbox number `through`, the oldest first. */
   readonly waiting: (agentId: string, through: number, now: number, limit: number) => Effect.Effect<ReadonlyArray<WaitingRow>, SqlError.SqlError>
   readonly webhooks: (agentId: string) => Effect.Effect<ReadonlyArray<WebhookRow>, SqlError.SqlError>
-  /** The agent's entries in the audit log, without `show` actions, the newest first. */
-  readonly log: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<LogRow>, SqlError.SqlError>
-}>()("parley/console/AgentsLookRepo") {
+}>()("parley/operator/AgentAdmin") {
   static readonly layer = Layer.effect(
-    AgentsLookRepo,
-    Effect.map(SqlClient.SqlClient, (sql) => {
+    AgentAdmin,
+    Effect.gen(function*() {
+      const enforcement = yield* Enforcement
+      const sql = yield* SqlClient.SqlClient
       const columns = sql.literal(`id, handle, email, display_name AS "displayName", status, restricted_until AS "restrictedUntil",
         suspended_at AS "suspendedAt", counted_from AS "countedFrom", inbox_mode AS "inboxMode",
         group_invite_policy AS "groupInvitePolicy", created_at AS "createdAt", deleted_at AS "deletedAt"`)
-      return AgentsLookRepo.of({
-        find: ({ after, email, handle, limit, now, order, status }) =>
-          sql<FoundRow>`
+      return AgentAdmin.of({
+        search: ({ after, email, handle, limit, now, order, status }) =>
+          sql<FoundAgent>`
             SELECT ${columns}, undelivered, (
               SELECT m.created_at FROM envelopes e LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
               WHERE found.undelivered > 0 AND e.recipient_id = found.id AND e.no > found.delivered_through AND e.delivered_at IS NULL ORDER BY e.no LIMIT 1
@@ -126,7 +161,30 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
               ORDER BY ${order === "handle" ? sql`handle` : sql`i.undelivered DESC, handle`} LIMIT ${limit}
             ) found
             ORDER BY ${order === "handle" ? sql`handle` : sql`undelivered DESC, handle`}`,
-        one: (handle) => Effect.map(sql<AgentRow>`SELECT ${columns} FROM agents WHERE handle = ${handle}`, (rows) => rows[0]),
+        find: Effect.fnUntraced(function*(handle) {
+          const [agent] = yield* sql<AgentAccount>`SELECT ${columns} FROM agents WHERE handle = ${handle}`
+          return agent ?? (yield* new NotFound({ message: "No agent has this handle." }))
+        }),
+        counts: Effect.fnUntraced(function*(agent) {
+          const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
+          const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
+          const counts: ReadonlyArray<Count> = [
+            { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, windowMs: restrictWindowMs, effect: "restricted" },
+            { what: "blocks", counted: tally.blocksToSuspend, threshold: suspendBlocks, windowMs: suspendWindowMs, effect: "suspended" },
+            { what: "reports", counted: tally.reportsToSuspend, threshold: suspendReports, windowMs: suspendWindowMs, effect: "suspended" }
+          ]
+          return counts
+        }),
+        suspend: Effect.fnUntraced(function*(agent, because) {
+          yield* notDeleted(agent)
+          const done = yield* enforcement.suspend({ agentId: agent.id, ...because })
+          if (!done) return yield* new Conflict({ message: `${agent.handle} is suspended already.` })
+        }),
+        restore: Effect.fnUntraced(function*(agent, because) {
+          yield* notDeleted(agent)
+          const done = yield* enforcement.restore({ agentId: agent.id, ...because })
+          if (!done) return yield* new Conflict({ message: `${agent.handle} was deleted meanwhile.` })
+        }),
         amounts: (agentId) =>
           Effect.map(
             sql<Amounts>`
@@ -174,11 +232,7 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
               (
                 SELECT d.failure FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.failure IS NOT NULL ORDER BY d.no DESC LIMIT 1
               ) AS failure
-            FROM webhooks w WHERE w.agent_id = ${agentId} AND w.slot IS NOT NULL ORDER BY w.created_at`,
-        log: (agentId, limit) =>
-          sql<LogRow>`
-            SELECT at, operator, action, reason FROM audit_log
-            WHERE agent_id = ${agentId} AND action NOT LIKE 'show%' ORDER BY no DESC LIMIT ${limit}`
+            FROM webhooks w WHERE w.agent_id = ${agentId} AND w.slot IS NOT NULL ORDER BY w.created_at`
       })
     })
   )
