@@ -3,6 +3,7 @@ import { SqlClient, SqlError } from "effect/sql"
 import { existsSync, readdirSync, statSync } from "node:fs"
 import { join, resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
+import * as Tables from "../src/Tables.ts"
 import { unpack } from "#domain/archives/Backup"
 import { Desk, type Errand } from "#doors/operator/AdminDesk"
 import { AuditLog } from "#doors/operator/AuditLog"
@@ -191,8 +192,11 @@ const inWords = (error: unknown): string => {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** Runs operators' commands in the server that runs on DATA_DIR, if there is one, and otherwise in this process on the database. */
-export const layer = Layer.effect(
+/**
+ * Runs operators' commands in the server that runs on DATA_DIR, if there is one, and otherwise in this process on the database. An export
+ * needs the tables in this process too, for the names of its files.
+ */
+export const layer = Layer.merge(Tables.layer, Layer.effect(
   Desk,
   Effect.gen(function*() {
     const config = yield* Config.load
@@ -206,4 +210,4 @@ export const layer = Layer.effect(
       ask: (errand) => mended(ask(config, errand))
     })
   })
-)
+))

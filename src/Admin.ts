@@ -9,6 +9,7 @@ import { Operator, OperatorRefused } from "#doors/operator/Operator"
 import { OperatorCommand } from "#doors/operator/OperatorCommand"
 import { Sessions } from "#domain/agents/Sessions"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import * as Tables from "./Tables.ts"
 
 /** This process has no sockets. The servers poll the accounts' rows and close their own sockets (EnforcementWatch). */
 const nobodyConnected = Layer.succeed(Sessions, Sessions.of({ disconnect: () => Effect.void, changed: () => Effect.void }))
@@ -23,7 +24,7 @@ const leftToServers = Layer.succeed(
 export const layer = Operator.layer.pipe(
   Layer.provide(Layer.mergeAll(Accounts.layer, Enforcement.layer)),
   Layer.provide(Layer.mergeAll(Agents.layer, leftToServers, nobodyConnected)),
-  Layer.provide(Layer.mergeAll(AgentsRepo.layer, EnforcementRepo.layer, WebhookSignals.layer))
+  Layer.provide(Layer.mergeAll(AgentsRepo.layer, EnforcementRepo.layer, WebhookSignals.layer, Tables.layer))
 )
 
 const decode = Schema.decodeUnknownEffect(Schema.toType(OperatorCommand))

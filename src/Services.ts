@@ -35,6 +35,7 @@ import { Groups } from "#domain/groups/Groups"
 import { GroupReads } from "#domain/messages/GroupReads"
 import { GroupsRepo } from "#domain/groups/GroupsRepo"
 import * as Jobs from "./Jobs.ts"
+import * as Tables from "./Tables.ts"
 import { Mutes } from "#domain/mutes/Mutes"
 import { MutesRepo } from "#domain/mutes/MutesRepo"
 import { BlobsLive } from "#ground/files/BlobsLive"
@@ -121,7 +122,7 @@ export const services = Registration.layer.pipe(
     WebhookSignals.layer,
     WebhooksRepo.layer
   )),
-  Layer.provideMerge(Limits.layer)
+  Layer.provideMerge(Layer.mergeAll(Limits.layer, Tables.layer))
 )
 
 /** The services, and the jobs. */

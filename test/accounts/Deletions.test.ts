@@ -3,8 +3,6 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "#domain/push/LiveAgent"
-import { exported } from "#domain/archives/AgentTables"
-import * as erasure from "#doors/operator/Erasure"
 import type { Unavailable } from "#ground/wire/WireError"
 import { Accounts } from "#domain/agents/Accounts"
 import { LiveAgents } from "#domain/push/LiveAgents"
@@ -13,6 +11,8 @@ import { Deletions } from "#domain/agents/Deletions"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
 import { Database } from "#ground/database/Sql"
+import { isAgentTable } from "#ground/database/Tables"
+import { tables } from "../../src/Tables.ts"
 import { Presences } from "#domain/presence/Presences"
 import { layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
@@ -264,11 +264,55 @@ it.effect("an erasure removes the address from earlier accounts too, which are d
     assert.strictEqual(yield* register("lisa-4"), "email_exhausted")
   }).pipe(Effect.provide(layerRooms(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
 
-it("an erasure says of every table with an agent's data what becomes of it", () => {
-  const tables = new Set(exported.flatMap(({ join, table }) => join === undefined ? [table] : [table, join.table]))
-  assert.sameMembers([...new Set([...erasure.removed, ...erasure.remains].flatMap((fate) => fate.tables))], [...tables])
+/** A row in each table in which `leaver` and `known` leave none. */
+const besides = Effect.fnUntraced(function*({ groupId, handle, id }: Party & { readonly groupId: string }, third: Party) {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`INSERT INTO blocks (agent_id, blocked_id, created_at) VALUES (${id}, 'agt_other', 0)`
+  yield* sql`INSERT INTO reports (agent_id, reported_id, id, created_at) VALUES (${id}, 'agt_other', ${`rep_${handle}`}, 0)`
+  yield* sql`INSERT INTO group_refusals (group_id, agent_id, refused_at) VALUES ('grp_other', ${id}, 0)`
+  yield* sql`INSERT INTO attachment_usage (agent_id, bytes) VALUES (${id}, 1)`
+  yield* sql`
+    INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, finished_at, delivered)
+    VALUES (${`whk_${handle}`}, 'contact.blocked', '{}', 0, 0, true)`
+  yield* sql`INSERT INTO recounts (agent_id) VALUES ('agt_other')`
+  yield* sql`INSERT INTO handovers (agent_id, since) VALUES ('agt_other', 0)`
+  yield* sql`
+    INSERT INTO a2a_tasks (id, conversation_id, seq, caller_id, recipient_id, state, open, updated_at, changes, log)
+    VALUES (${`task_${handle}`}, ${groupId}, 1, ${id}, 'agt_other', 'submitted', true, 0, 0, '[]')`
+  yield* sql`INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at) VALUES (${`whk_${handle}`}, ${`task_${handle}`}, 'c', 0)`
+  yield* (yield* Conversations).send({ id, handle, displayName: null }, { _tag: "Direct", handle: third.handle }, draft("first"))
 })
 
+it.effect("a deletion deletes and changes rows of the tables that say so, and of no others", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const [friend, third] = [yield* newAgent("friend"), yield* newAgent("third")]
+    const account = yield* leaver("leaver", friend, third)
+    yield* known(account)
+    yield* besides(account, third)
+    const empty = yield* Effect.filter(tables.filter(isAgentTable), ({ table }) =>
+      Effect.map(sql.unsafe(`SELECT FROM ${table} LIMIT 1`), (rows) => rows.length === 0))
+    assert.deepStrictEqual(empty.map(({ table }) => table), ["deletions"])
+
+    yield* sql`CREATE TABLE touched (name text, what text)`
+    yield* sql`
+      CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN INSERT INTO touched VALUES (TG_TABLE_NAME, TG_OP); RETURN NULL; END $$`
+    for (const { table } of tables) {
+      yield* sql.unsafe(`CREATE TRIGGER touched AFTER UPDATE OR DELETE ON ${table} FOR EACH ROW EXECUTE FUNCTION touch()`)
+    }
+    yield* (yield* Accounts).remove(account.id)
+    // As if the minute for late writes had passed; no other job runs meanwhile.
+    yield* sql`UPDATE deletions SET since = since - 60000, due_at = 0`
+    yield* (yield* Deletions).sweep
+    const touched = yield* sql<{ readonly name: string; readonly what: string }>`SELECT DISTINCT name, what FROM touched`
+    const done = (table: string) =>
+      touched.some(({ name, what }) => name === table && what === "DELETE") ? "deletes" : touched.some(({ name }) => name === table) ? "changes" : "keeps"
+    assert.deepStrictEqual(
+      tables.map(({ table }) => [table, done(table)]),
+      tables.map((one) => [one.table, isAgentTable(one) ? one.deletion : "keeps"])
+    )
+  }).pipe(Effect.provide(layerRooms(layerPgliteTest))))
 
 it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
   Effect.gen(function*() {

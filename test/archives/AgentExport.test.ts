@@ -9,8 +9,8 @@ import sharp from "sharp"
 import { ArchiveRefused, exportAgent, type ExportSource } from "#domain/archives/AgentExport"
 import { Ids } from "#ground/platform/Ids"
 import { AgentPages } from "#domain/archives/AgentPages"
-import { exported, notExported } from "#domain/archives/AgentTables"
 import { BlobParts } from "#ground/files/BlobParts"
+import * as Tables from "../../src/Tables.ts"
 import { say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
@@ -60,30 +60,7 @@ const contentsOf = async (folder: string): Promise<ReadonlyArray<readonly [strin
   }))
 }
 
-layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store, Ids.layer)))("the export of an agent", (it) => {
-  it.effect("has every column of every table, or says why not", () =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const rows = yield* sql<{ readonly table: string; readonly column: string }>`
-        SELECT c.table_name AS "table", c.column_name AS "column" FROM information_schema.columns c
-        JOIN pg_tables t ON t.schemaname = 'public' AND t.tablename = c.table_name
-        WHERE c.table_schema = 'public'`
-      const parts = exported.flatMap((file) => [file, ...file.join === undefined ? [] : [file.join]])
-      const tables = new Set(rows.map(({ table }) => table))
-      const undecided = [...tables].filter((table) => notExported[table] === undefined && !parts.some((part) => part.table === table))
-      assert.deepStrictEqual(undecided, [], "name these tables in src/domain/archives/AgentTables.ts")
-      for (const { columns, table, without } of parts) {
-        const named = [...columns, ...Object.keys(without)]
-        const there = rows.filter((row) => row.table === table).map(({ column }) => column)
-        assert.sameMembers(named, there, `the columns of ${table}`)
-        assert.strictEqual(new Set(named).size, named.length, table)
-      }
-      for (const table of Object.keys(notExported)) {
-        assert.isTrue(tables.has(table), `${table} is no table`)
-        assert.isFalse(parts.some((part) => part.table === table), `${table} is exported`)
-      }
-    }))
-
+layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store, Ids.layer, Tables.layer)))("the export of an agent", (it) => {
   it.effect("goes on where it was interrupted, wherever that was, and ends the same", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
@@ -188,7 +165,7 @@ layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store
 
       // Two at once: the second is refused, and nothing of the first is changed.
       const twice = join(folder, "twice")
-      const second = Effect.flip(exportAgent(twice, source(-1)))
+      const second = Effect.provide(Effect.flip(exportAgent(twice, source(-1))), Tables.layer)
       let refused: ArchiveRefused | Broken | undefined
       const { page, ...rest } = source(-1)
       yield* exportAgent(twice, {

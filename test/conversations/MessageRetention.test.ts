@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Attachments } from "#domain/attachments/Attachments"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
-import { MessageRetention, REMOVE } from "#domain/conversations/MessageRetention"
+import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Groups } from "#domain/groups/Groups"
 import { Replies } from "#domain/replies/Replies"
@@ -127,18 +127,6 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
       }).pipe(Effect.provide(layerRooms(database, { RETENTION_MESSAGES_DAYS: 1, LIMITS_SENDS_PER_SECOND: 10_000 }))))
   })
 }
-
-it.effect("what is about one message alone goes with it, whatever table it is in", () =>
-  Effect.gen(function*() {
-    const sql = yield* SqlClient.SqlClient
-    const tables = yield* sql<{ name: string }>`
-      SELECT DISTINCT table_name AS name FROM information_schema.columns
-      WHERE table_schema = current_schema() AND column_name IN ('seq', 'message_id') ORDER BY name`
-    assert.includeMembers(tables.map(({ name }) => name), ["envelopes", "messages"])
-    // Tasks have a sweep of their own, which removes those whose message is gone (src/doors/a2a/Tasks.ts).
-    const swept = ["a2a_tasks"]
-    assert.deepStrictEqual(tables.filter(({ name }) => !swept.includes(name) && !REMOVE.includes(`DELETE FROM ${name} `)), [])
-  }).pipe(Effect.provide(layerPgliteTest)))
 
 it.effect("two that remove at once, while others write and read, count nothing twice", () =>
   Effect.gen(function*() {

@@ -60,10 +60,8 @@ export const DeletionsLive = Layer.effect(
      * answers and the audit log are read completely, in slices. A table of a million rows costs a thousand short statements.
      */
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
-      while ((yield* erasures.keys(agentId, ROWS_AT_ONCE)) > 0);
-      while ((yield* erasures.hides(agentId, ROWS_AT_ONCE)) > 0);
-      while ((yield* erasures.hiddenConversations(agentId, ROWS_AT_ONCE)) > 0);
-      yield* erasures.counts(agentId)
+      for (const batch of erasures.batches) while ((yield* batch(agentId, ROWS_AT_ONCE)) > 0);
+      yield* erasures.few(agentId)
       for (let after = "";;) {
         const last = yield* erasures.slice(after, ROWS_AT_ONCE)
         if (last === null) break

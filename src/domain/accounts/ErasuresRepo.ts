@@ -2,28 +2,16 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { MASKED } from "#domain/agents/Agent"
 import { Database } from "#ground/database/Sql"
+import { type AgentTable, isAgentTable, Tables } from "#ground/database/Tables"
 
-const KEYS = `
-DELETE FROM idempotency_keys WHERE agent_id = $1 AND key IN (SELECT key FROM idempotency_keys WHERE agent_id = $1 LIMIT $2) RETURNING key`
-
-const HIDES = `
-DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
-  SELECT conversation_id, seq FROM hidden_messages WHERE agent_id = $1 LIMIT $2
-)
-RETURNING seq`
-
-/** Only direct conversations, because a group's `hidden_through` also says where its history begins for a member. */
-const HIDDEN_CONVERSATIONS = `
-UPDATE participants SET hidden_through = 0 WHERE agent_id = $1 AND conversation_id IN (
-  SELECT conversation_id FROM participants WHERE agent_id = $1 AND counterparty_id IS NOT NULL AND hidden_through > 0 LIMIT $2
-)
-RETURNING conversation_id`
-
-const COUNTS = `
-WITH limits AS (DELETE FROM limit_changes WHERE agent_id = $1),
-turns AS (DELETE FROM outreach_turns WHERE agent_id = $1),
-slots AS (DELETE FROM cold_slots WHERE agent_id = $1)
-DELETE FROM invite_budgets WHERE agent_id = $1`
+/** Deletes the agent's rows in the tables in which it has few. The main statement deletes those of the last table. */
+const fewOf = (tables: ReadonlyArray<AgentTable>): string => {
+  const parts = tables.flatMap(({ erasure: { few }, table }) =>
+    few === undefined ? [] : [{ name: few, text: `DELETE FROM ${table} WHERE agent_id = $1` }])
+  return `
+WITH ${parts.slice(0, -1).map(({ name, text }) => `${name} AS (${text})`).join(",\n")}
+${parts.at(-1)?.text}`
+}
 
 const SLICE = `SELECT max(id) AS last FROM (SELECT id FROM attachments WHERE id > $1 ORDER BY id LIMIT $2) s`
 
@@ -69,7 +57,10 @@ WHERE no > $1 AND no <= $2 AND (reason ~ '[?&]email=(?![*]{4}(&|$))' OR reason ~
 const patternOf = (address: string): string =>
   [address, encodeURIComponent(address)].map((text) => text.replace(/[\\.*+?^${}()|[\]]/g, "\\$&")).join("|")
 
-/** The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. */
+/**
+ * The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. `batches` and `few` come
+ * from the rooms that own the tables. The others are here, because they need more than the agent's id, or change several tables.
+ */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   /** `undefined` if there never was such an account. */
   readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, SqlError.SqlError>
@@ -77,14 +68,10 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
   /** Masks the address, and searches by address, in a slice of the audit log. */
   readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Deletes up to `most` stored answers to the agent's last requests, and returns how many. */
-  readonly keys: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Deletes up to `most` marks of single messages that the agent had hidden, and returns how many. */
-  readonly hides: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Shows up to `most` direct conversations again that the agent had hidden as a whole, and returns how many. */
-  readonly hiddenConversations: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Deletes the agent's changed limits, cold slots, and counts of outreach and invites. */
-  readonly counts: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  /** One call for each table with a `batch`: removes the agent's data from up to `most` rows, and returns the number of rows. */
+  readonly batches: ReadonlyArray<(agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>>
+  /** Deletes the agent's rows in the tables in which it has few. */
+  readonly few: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
   /** The last id in the slice of files that follows a file; null if no file follows. */
   readonly slice: (after: string, size: number) => Effect.Effect<string | null, SqlError.SqlError>
   /** Hides the agent's unused files in a slice. */
@@ -99,10 +86,9 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
       const account = database.prepared<{ readonly handle: string; readonly email: string }>("erase_account", ACCOUNT)
       const auditSlice = database.prepared<{ last: number | null }>("erase_audit_slice", AUDIT_SLICE)
       const audit = database.prepared("erase_audit", AUDIT)
-      const keys = database.prepared("erase_keys", KEYS)
-      const hides = database.prepared("erase_hides", HIDES)
-      const hiddenConversations = database.prepared("erase_hidden_conversations", HIDDEN_CONVERSATIONS)
-      const counts = database.prepared("erase_counts", COUNTS)
+      const tables = (yield* Tables).filter(isAgentTable)
+      const batches = tables.flatMap(({ erasure: { batch } }) => batch === undefined ? [] : [database.prepared(batch.name, batch.text)])
+      const few = database.prepared("erase_counts", fewOf(tables))
       const slice = database.prepared<{ last: string | null }>("erase_slice", SLICE)
       const uploads = database.prepared("erase_uploads", UPLOADS)
       const secret = database.prepared("erase_secret", SECRET)
@@ -111,10 +97,8 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
         account: (agentId) => Effect.map(account([agentId]), ([row]) => row),
         auditSlice: (after, size) => Effect.map(auditSlice([after, size]), ([row]) => row?.last ?? null),
         audit: (address, after, last) => Effect.asVoid(audit([after, last, patternOf(address)])),
-        keys: (agentId, most) => Effect.map(keys([agentId, most]), (rows) => rows.length),
-        hides: (agentId, most) => Effect.map(hides([agentId, most]), (rows) => rows.length),
-        hiddenConversations: (agentId, most) => Effect.map(hiddenConversations([agentId, most]), (rows) => rows.length),
-        counts: (agentId) => Effect.asVoid(counts([agentId])),
+        batches: batches.map((batch) => (agentId, most) => Effect.map(batch([agentId, most]), (rows) => rows.length)),
+        few: (agentId) => Effect.asVoid(few([agentId])),
         slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
         uploads: (agentId, after, last, at, urlMs) => Effect.asVoid(uploads([agentId, after, last, at, urlMs])),
         address: (agentId, at, bytes) => Effect.andThen(secret([bytes]), Effect.asVoid(address([agentId, at])))

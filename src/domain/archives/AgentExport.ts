@@ -6,7 +6,8 @@ import * as path from "node:path"
 import { filesAt, writeTar } from "#ground/files/Tar"
 import { lockFile } from "#ground/platform/DataDir"
 import { AVATAR, type Place } from "./AgentPages.ts"
-import { exported } from "./AgentTables.ts"
+import { Tables } from "#ground/database/Tables"
+import { exportedFiles } from "./AgentTables.ts"
 import { formatText } from "./ExportFormat.ts"
 
 /** An archive cannot be made or read where the operator wants it. */
@@ -193,6 +194,8 @@ const locked = (folder: string) =>
 
 /** Writes the export into a folder that this process has locked. Resumes where an earlier call stopped. */
 const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun: typeof Begun.Type, source: ExportSource<E>) {
+  const tables = yield* Tables
+  const exported = exportedFiles(tables)
   const isFile = place !== folder
   const at = (name: string) => path.join(folder, name)
   const text = existsSync(at(MANIFEST)) ? yield* io(() => readFile(at(MANIFEST), "utf8")) : undefined
@@ -259,7 +262,7 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
     })
   } else if (earlier === undefined) yield* save({})
   yield* io(() => mkdir(at("files"), { recursive: true, mode: 0o700 }))
-  yield* io(() => writeFile(at("FORMAT.md"), formatText(begun.handle), { mode: 0o600 }))
+  yield* io(() => writeFile(at("FORMAT.md"), formatText(begun.handle, tables), { mode: 0o600 }))
   for (const { name } of exported) {
     const file = `${name}.jsonl`
     if (progressOf(file).whole) continue

@@ -2,7 +2,8 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { BlobParts } from "#ground/files/BlobParts"
 import { objectOfFile, type StorageUnavailable, uploadOfFile } from "#ground/files/Blobs"
-import { exported, type ExportedFile } from "./AgentTables.ts"
+import { isAgentTable, Tables } from "#ground/database/Tables"
+import { exportedFiles, type ExportedFile } from "./AgentTables.ts"
 
 /** A place in a file of an export: the key of the last row that was read. */
 export type Place = ReadonlyArray<string | number>
@@ -27,16 +28,16 @@ export const AVATAR = "avatar"
 const PART_BYTES = 1_048_576
 
 const TIME = /(^|_)(at|until|since|seen|spent)$|^counted_from$/
-const JSON_TEXT = new Set(["messages.content", "messages.metadata", "a2a_tasks.log"])
 const AGENT = /(^|_)(agent|contact|blocked|reported|sender|initiator|creator|counterparty|invitee|inviter|recipient|caller|target)_id$|^deleted_by$/
 
 const iso = (value: unknown): unknown =>
   typeof value === "number" ? new Date(value).toISOString() : Array.isArray(value) ? value.map(iso) : value
 
-const shown = (table: string, column: string, value: unknown): unknown => {
+/** `json` has the names of columns with JSON as text, each with its table: `messages.content`. */
+const shown = (json: ReadonlySet<string>, table: string, column: string, value: unknown): unknown => {
   if (value === null || value === undefined) return null
   if (TIME.test(column)) return iso(value)
-  return JSON_TEXT.has(`${table}.${column}`) && typeof value === "string" ? JSON.parse(value) as unknown : value
+  return json.has(`${table}.${column}`) && typeof value === "string" ? JSON.parse(value) as unknown : value
 }
 
 const handleName = (column: string): string => `${column.replace(/_id$/, "")}_handle`
@@ -82,17 +83,19 @@ const statements = (file: ExportedFile) => {
   return { last, rows }
 }
 
-const rowOf = (file: ExportedFile, row: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> => {
+const rowOf = (
+  json: ReadonlySet<string>,
+  file: ExportedFile,
+  row: Readonly<Record<string, unknown>>
+): Readonly<Record<string, unknown>> => {
   const { join } = file
   const part = (alias: "t" | "j", table: string, columns: ReadonlyArray<string>) =>
-    Object.fromEntries(namesOf(columns).map((column) => [column, shown(table, column, row[`${alias}.${column}`])]))
+    Object.fromEntries(namesOf(columns).map((column) => [column, shown(json, table, column, row[`${alias}.${column}`])]))
   return {
     ...part("t", file.table, file.columns),
     ...join === undefined ? {} : { [join.as]: part("j", join.table, join.columns) }
   }
 }
-
-const files = new Map(exported.map((file) => [file.name, { file, ...statements(file) }]))
 
 /**
  * Reads what the service holds about one agent, page by page (docs/operations.md). Each page takes two statements that read a bounded
@@ -113,6 +116,9 @@ export class AgentPages extends Context.Service<AgentPages, {
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const blobs = yield* BlobParts
+      const tables = yield* Tables
+      const files = new Map(exportedFiles(tables).map((file) => [file.name, { file, ...statements(file) }]))
+      const json = new Set(tables.filter(isAgentTable).flatMap(({ json: columns = [], table }) => columns.map((column) => `${table}.${column}`)))
 
       const avatar = Effect.fnUntraced(function*(agentId: string, from: number) {
         const [row] = yield* sql<{ readonly key: string | null }>`SELECT avatar_key AS key FROM agents WHERE id = ${agentId}`
@@ -130,7 +136,7 @@ export class AgentPages extends Context.Service<AgentPages, {
           if (last === undefined) return { rows: [], next: null }
           const next = file.key.map(([column]) => last[column] ?? "")
           const rows = yield* sql.unsafe<Readonly<Record<string, unknown>>>(found.rows(after !== null), [agentId, ...next, ...after ?? []])
-          return { rows: rows.map((row) => rowOf(file, row)), next }
+          return { rows: rows.map((row) => rowOf(json, file, row)), next }
         }),
         part: Effect.fnUntraced(function*(agentId, id, from) {
           if (id === AVATAR) return yield* avatar(agentId, from)

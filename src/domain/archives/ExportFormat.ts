@@ -1,10 +1,11 @@
-import { elsewhere, exported, notExported } from "./AgentTables.ts"
+import { type OwnedTable, SAME, SELF } from "#ground/database/Tables"
+import { elsewhere, exportedFiles, notExported } from "./AgentTables.ts"
 
 const list = (reasons: Readonly<Record<string, string>>): string =>
   Object.entries(reasons).map(([what, why]) => `- ${what}: ${why}`).join("\n")
 
 /** The text of `FORMAT.md`, which describes the format and is part of each export. */
-export const formatText = (handle: string): string => `# What Parley holds about @${handle}
+export const formatText = (handle: string, tables: ReadonlyArray<OwnedTable>): string => `# What Parley holds about @${handle}
 
 Made by \`parley admin export\`. A file \`….jsonl\` has one row of the service's database on each line, as a JSON object (UTF-8).
 Times are ISO 8601 in UTC, null is no value. Where a field \`…_id\` names an agent, the field \`…_handle\` beside it has
@@ -17,11 +18,11 @@ of rows and bytes of each file; \`"complete": true\` means that nothing is missi
 
 ## Files
 
-${exported.map(({ about, join, name, table, without }) =>
+${exportedFiles(tables).map(({ about, join, name, table, without }) =>
   [
     `- \`${name}.jsonl\`: ${about} From \`${table}\`${join === undefined ? "" : `, with \`${join.table}\` under \`${join.as}\``}.`,
     ...[...Object.entries(without), ...Object.entries(join?.without ?? {})]
-      .filter(([, why]) => why !== "always the agent" && why !== "the same as in the row itself")
+      .filter(([, why]) => why !== SELF && why !== SAME)
       .map(([column, why]) => `  Without \`${column}\`: ${why}.`)
   ].join("\n")
 ).join("\n")}
@@ -32,6 +33,6 @@ ${exported.map(({ about, join, name, table, without }) =>
 
 ## What is not here
 
-${list(notExported)}
+${list(notExported(tables))}
 ${list(elsewhere)}
 `

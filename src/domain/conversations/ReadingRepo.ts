@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
 import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "#domain/messages/Message"
 
 /** A message with the progress that its reader may see; `inboxNo` is the number of the reader's own envelope. */
@@ -218,6 +219,33 @@ interface UnreadColumns {
   readonly oldest: number | null
   readonly newest: number | null
 }
+
+const ERASE_HIDES = `
+DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
+  SELECT conversation_id, seq FROM hidden_messages WHERE agent_id = $1 LIMIT $2
+)
+RETURNING seq`
+
+/** What agents have hidden from themselves of single messages. */
+export const hiddenMessagesTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "hidden_messages",
+    retention: { jobs: ["messages"] },
+    deletion: "keeps",
+    erasure: { removes: ["traces"], keeps: [], batch: { name: "erase_hides", text: ERASE_HIDES } },
+    exports: [
+      {
+        name: "hidden_messages",
+        about: "Single messages that it has hidden from itself.",
+        columns: ["conversation_id", "seq"],
+        without: { agent_id: SELF },
+        key: [["conversation_id", "text"], ["seq", "bigint"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  }
+]
 
 /** The SQL with which a participant reads its conversations and hides parts of them. */
 export class ReadingRepo extends Context.Service<ReadingRepo, {

@@ -9,67 +9,57 @@ interface Fate {
   readonly what: string
   /** What happens to it, or why it stays. */
   readonly words: string
-  /** The tables whose rows or columns it concerns. */
-  readonly tables: ReadonlyArray<string>
 }
 
 const KEY = "key"
 /** For a key that no running server has ended. Each server notices the end by itself. */
 const KEY_LATER = "It is dead on every server, and the sockets are closed, within half a minute."
 
-/** What an erasure removes. */
+/** What an erasure removes. The tables that a line concerns name it (`AgentTable.erasure`). */
 export const removed: ReadonlyArray<Fate> = [
-  { what: KEY, words: "It is dead at once, and the sockets are closed.", tables: ["agents"] },
+  { what: KEY, words: "It is dead at once, and the sockets are closed." },
   {
     what: "profile",
-    words: "Names, description, picture, presence and when it was last seen; the picture's bytes within two hours.",
-    tables: ["agents", "presences"]
+    words: "Names, description, picture, presence and when it was last seen; the picture's bytes within two hours."
   },
   {
     what: "address",
-    words: "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds.",
-    tables: ["agents", "codes", "code_addresses", "audit_log"]
+    words: "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds."
   },
-  { what: "contacts", words: "Its contacts and mutes, and those that others have of it, with notes.", tables: ["contacts", "mutes"] },
+  { what: "contacts", words: "Its contacts and mutes, and those that others have of it, with notes." },
   {
     what: "webhooks",
-    words: "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two.",
-    tables: ["webhooks", "webhook_deliveries", "a2a_push_configs"]
+    words: "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two."
   },
   {
     what: "memberships",
-    words: "It has left all groups, and invites are withdrawn; refusals of invites are removed within a day.",
-    tables: ["group_members", "group_invites", "group_refusals", "invite_budgets"]
+    words: "It has left all groups, and invites are withdrawn; refusals of invites are removed within a day."
   },
-  { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
+  { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded." },
   {
     what: "traces",
-    words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
-    tables: ["hidden_messages", "participants", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
+    words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own."
   },
-  { what: "notes about the erasure itself", words: "When all other steps are done.", tables: ["deletions", "handovers", "recounts"] }
+  { what: "notes about the erasure itself", words: "When all other steps are done." }
 ]
 
-/** What stays, and why. */
+/** What stays, and why. The tables name these lines too. */
 export const remains: ReadonlyArray<Fate> = [
-  { what: "handle", words: "Nobody may ever have it again, and messages keep their sender.", tables: ["agents"] },
+  { what: "handle", words: "Nobody may ever have it again, and messages keep their sender." },
   {
     what: "messages and their files",
-    words: "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS.",
-    tables: ["messages", "conversations", "participants", "attachments", "attachment_usage", "a2a_tasks"]
+    words: "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS."
   },
   {
     what: "states of messages to it",
-    words: "They show senders that a message was delivered or read.",
-    tables: ["envelopes", "inboxes"]
+    words: "They show senders that a message was delivered or read."
   },
-  { what: "when it was in which group", words: "It is the groups' history.", tables: ["groups", "group_members"] },
-  { what: "blocks and reports, by it and of it", words: "They protect others, and go on counting.", tables: ["blocks", "reports"] },
-  { what: "audit log", words: "It says what operators did, including this erasure, without the e-mail address.", tables: ["audit_log"] },
+  { what: "when it was in which group", words: "It is the groups' history." },
+  { what: "blocks and reports, by it and of it", words: "They protect others, and go on counting." },
+  { what: "audit log", words: "It says what operators did, including this erasure, without the e-mail address." },
   {
     what: "backups, exports, logs, and mails in the outbox",
-    words: "They are files outside of the database. After a restoration of an older backup, erase again.",
-    tables: []
+    words: "They are files outside of the database. After a restoration of an older backup, erase again."
   }
 ]
 

@@ -1,5 +1,6 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
 import { Limits } from "#ground/rates/Limits"
 
 /** How often changes are read: twice within the second after which a change must be in force on every node (wire.md O). */
@@ -8,6 +9,27 @@ const LOOK = "400 millis"
 const AT_START = "2 seconds"
 /** The most changes that may be in force. Further changes are refused. */
 export const MAX_CHANGES = 10_000
+
+/** Limits that operators have changed. */
+export const limitChangesTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "limit_changes",
+    retention: { kept: "operators undo a change, or say until when it holds" },
+    deletion: "keeps",
+    erasure: { removes: ["traces"], keeps: [], few: "limits" },
+    exports: [
+      {
+        name: "limits",
+        about: "Limits that operators have changed for it.",
+        columns: ["name", "value", "until", "operator", "changed_at", "reason"],
+        without: { agent_id: SELF },
+        key: [["name", "text"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  }
+]
 
 /** A change as stored; times in milliseconds. */
 export interface StoredChange {

@@ -1,6 +1,12 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
+import type { OwnedTable } from "#ground/database/Tables"
+
+/** The nodes' rows. */
+export const clusterTables: ReadonlyArray<OwnedTable> = [
+  { table: "cluster_nodes", retention: { kept: "nodes remove the rows of nodes that are gone" }, notExported: "the servers" }
+]
 
 /** Settings and versions that the nodes of a cluster should have in common. */
 export const NodeInfo = Schema.Struct({

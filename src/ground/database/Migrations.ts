@@ -3,6 +3,12 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { readdir, readFile } from "node:fs/promises"
 import { AnswerTimeout } from "./SqlPostgres.ts"
+import type { OwnedTable } from "./Tables.ts"
+
+/** The table of the migrations that were applied. */
+export const migrationsTables: ReadonlyArray<OwnedTable> = [
+  { table: "migrations", retention: { kept: "each migration is applied once" }, notExported: "the schema's history" }
+]
 
 /** The database does not match this version's schema files; nothing was changed. */
 export class SchemaMismatch extends Data.TaggedError("SchemaMismatch")<{

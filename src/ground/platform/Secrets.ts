@@ -2,6 +2,11 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Ids } from "./Ids.ts"
 
+/** The table of the keys. Its type, `OwnedTable`, is in `database/`, which this room must not import. */
+export const secretsTables = [
+  { table: "secrets", retention: { kept: "they never change" }, notExported: "keys of the server, none of an agent" }
+] as const
+
 /**
  * Secret keys that all nodes of one database share. The first node that starts generates them and stores them in the
  * database. They never change.

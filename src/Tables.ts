@@ -1,0 +1,54 @@
+import { Layer } from "effect"
+import { a2aTables } from "#doors/a2a/A2aTables"
+import { limitChangesTables } from "#doors/operator/LimitChanges"
+import { operatorTables } from "#doors/operator/OperatorTables"
+import { accountsTables } from "#domain/accounts/AccountsTables"
+import { agentsTables } from "#domain/agents/AgentsTables"
+import { attachmentsTables } from "#domain/attachments/AttachmentsTables"
+import { avatarsTables } from "#domain/avatars/AvatarsTables"
+import { contactsTables } from "#domain/contacts/ContactsTables"
+import { hiddenMessagesTables } from "#domain/conversations/ReadingRepo"
+import { deliveriesTables } from "#domain/deliveries/DeliveriesTables"
+import { enforcementTables } from "#domain/enforcement/EnforcementTables"
+import { groupsTables } from "#domain/groups/GroupsTables"
+import { idempotencyTables } from "#domain/idempotency/IdempotencyTables"
+import { messagesTables } from "#domain/messages/MessagesTables"
+import { mutesTables } from "#domain/mutes/MutesTables"
+import { presenceTables } from "#domain/presence/PresenceTables"
+import { pushTables } from "#domain/push/PushTables"
+import { registrationTables } from "#domain/registration/RegistrationTables"
+import { repliesTables } from "#domain/replies/RepliesTables"
+import { webhooksTables } from "#domain/webhooks/WebhooksTables"
+import { clusterTables } from "#ground/cluster/NodeTable"
+import { migrationsTables } from "#ground/database/Migrations"
+import { type OwnedTable, Tables } from "#ground/database/Tables"
+import { secretsTables } from "#ground/platform/Secrets"
+
+/** The tables of all rooms. An erasure takes them in this order. An export names the tables that it leaves out in this order. */
+export const tables: ReadonlyArray<OwnedTable> = [
+  migrationsTables,
+  secretsTables,
+  limitChangesTables,
+  agentsTables,
+  registrationTables,
+  idempotencyTables,
+  hiddenMessagesTables,
+  messagesTables,
+  pushTables,
+  deliveriesTables,
+  avatarsTables,
+  attachmentsTables,
+  groupsTables,
+  webhooksTables,
+  presenceTables,
+  mutesTables,
+  repliesTables,
+  enforcementTables,
+  contactsTables,
+  accountsTables,
+  a2aTables,
+  operatorTables,
+  clusterTables
+].flat()
+
+export const layer = Layer.succeed(Tables, tables)

@@ -1,0 +1,10 @@
+import type { OwnedTable } from "#ground/database/Tables"
+
+/** The pictures in the store. */
+export const avatarsTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "avatars",
+    retention: { jobs: ["avatars"] },
+    notExported: "which pictures the store has, by content; the agent's own is files/avatar.webp"
+  }
+]

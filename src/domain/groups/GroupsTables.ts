@@ -1,0 +1,94 @@
+import { type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+
+/** Groups, who is in them, and invites. The messages of groups are in the tables of `messages/`. */
+export const groupsTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "groups",
+    retention: { kept: "a group keeps its name and its history" },
+    deletion: "changes",
+    erasure: { removes: [], keeps: ["when it was in which group"] },
+    exports: []
+  },
+  {
+    table: "group_members",
+    retention: { kept: "it is the groups' history" },
+    deletion: "changes",
+    erasure: { removes: ["memberships"], keeps: ["when it was in which group"] },
+    exports: [
+      {
+        name: "groups",
+        about: "The groups that it is, or was (left_at), a member of.",
+        columns: ["group_id", "role", "joined_at", "joined_seq", "left_at"],
+        without: { agent_id: SELF },
+        key: [["group_id", "text"], ["agent_id", "text"]],
+        mine: "t.agent_id = $1",
+        whole: true,
+        slice: WHOLE,
+        join: {
+          as: "group",
+          table: "groups",
+          on: "j.id = t.group_id",
+          columns: ["name", "description", "avatar_url", "avatar_key", "creator_id", "member_count", "created_at", "deleted_at", "deleted_by"],
+          without: { id: SAME }
+        }
+      }
+    ]
+  },
+  {
+    table: "group_invites",
+    retention: { kept: "an answer removes the invite" },
+    deletion: "deletes",
+    erasure: { removes: ["memberships"], keeps: [] },
+    exports: [
+      {
+        name: "group_invites",
+        about: "Unanswered invites to groups, those that it got and those that it made.",
+        columns: ["id", "group_id", "invitee_id", "inviter_id", "created_at"],
+        without: {},
+        key: [["id", "text"]],
+        mine: "(t.invitee_id = $1 OR t.inviter_id = $1)",
+        slice: SMALL
+      }
+    ]
+  },
+  {
+    table: "group_refusals",
+    retention: { jobs: ["group_refusals"] },
+    deletion: "keeps",
+    erasure: { removes: ["memberships"], keeps: [] },
+    exports: [
+      {
+        name: "group_refusals",
+        about: "Groups whose invites it has refused within the last day.",
+        columns: ["group_id", "refused_at"],
+        without: { agent_id: SELF },
+        key: [["group_id", "text"], ["agent_id", "text"]],
+        mine: "t.agent_id = $1",
+        whole: true,
+        slice: WHOLE
+      }
+    ]
+  },
+  {
+    table: "invite_budgets",
+    retention: { kept: "one row for each agent, at most" },
+    deletion: "keeps",
+    erasure: { removes: ["memberships"], keeps: [], few: "budgets" },
+    exports: [
+      {
+        name: "invites_made",
+        about: "When it made its latest invites to groups.",
+        columns: ["spent"],
+        without: { agent_id: SELF },
+        key: [["agent_id", "text"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  },
+  {
+    table: "silent_group_changes",
+    retention: { jobs: ["silent_group_changes"] },
+    notExported: "ids of requests, without an agent"
+  }
+]

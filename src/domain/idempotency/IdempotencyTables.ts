@@ -1,0 +1,31 @@
+import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+
+const ERASE = `
+DELETE FROM idempotency_keys WHERE agent_id = $1 AND key IN (SELECT key FROM idempotency_keys WHERE agent_id = $1 LIMIT $2) RETURNING key`
+
+/** The stored answers to requests with an `Idempotency-Key`. */
+export const idempotencyTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "idempotency_keys",
+    retention: { jobs: ["idempotency_keys"] },
+    deletion: "keeps",
+    erasure: { removes: ["traces"], keeps: [], batch: { name: "erase_keys", text: ERASE } },
+    exports: [
+      {
+        name: "idempotency_keys",
+        about: "Idempotency-Keys of its requests of the last day, and how they were answered.",
+        columns: ["key", "created_at", "lapses_at", "status"],
+        without: {
+          agent_id: SELF,
+          fingerprint: "a hash of the request",
+          nonce: "names an attempt",
+          headers: "of an answer that the agent has received",
+          body: "an answer that the agent has received; it may hold a webhook's secret"
+        },
+        key: [["key", "text"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  }
+]

@@ -1,0 +1,22 @@
+import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+
+/** What agents have muted. */
+export const mutesTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "mutes",
+    retention: { jobs: ["mutes"] },
+    deletion: "deletes",
+    erasure: { removes: ["contacts"], keeps: [] },
+    exports: [
+      {
+        name: "mutes",
+        about: "What it has muted: agents and conversations.",
+        columns: ["kind", "target_id", "muted_until", "created_at"],
+        without: { muter_id: SELF },
+        key: [["kind", "text"], ["target_id", "text"]],
+        mine: "t.muter_id = $1",
+        slice: SMALL
+      }
+    ]
+  }
+]

@@ -1,0 +1,50 @@
+import { type OwnedTable, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+
+/** One-time codes, and how often they were asked for and tried. */
+export const registrationTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "codes",
+    retention: { jobs: ["codes"] },
+    deletion: "keeps",
+    erasure: { removes: ["address"], keeps: [] },
+    exports: [
+      {
+        name: "codes",
+        about: "Recent one-time codes for its address, with the profile that a registration gave.",
+        columns: ["purpose", "email", "handle", "display_name", "description", "attempts", "expires_at", "closed_at"],
+        without: { id: "salts the hash of the code", code_hash: "could be used to find the code", agent_id: SELF },
+        key: [["id", "text"]],
+        mine: "(t.agent_id = $1 OR t.email = (SELECT email FROM agents WHERE id = $1))",
+        whole: true,
+        slice: WHOLE
+      }
+    ]
+  },
+  {
+    table: "code_addresses",
+    retention: { jobs: ["codes"] },
+    deletion: "keeps",
+    erasure: { removes: ["address"], keeps: [] },
+    exports: [
+      {
+        name: "code_requests",
+        about: "When codes were mailed to its address in the last hour.",
+        columns: ["email", "purpose", "last_sent_at", "sent_at", "cleared"],
+        without: { code_id: "salts the hash of the code" },
+        key: [["purpose", "text"]],
+        mine: "t.email = (SELECT email FROM agents WHERE id = $1)",
+        slice: SMALL
+      }
+    ]
+  },
+  {
+    table: "pending_codes",
+    retention: { jobs: ["codes"] },
+    notExported: "ids by which callers refer to codes; the codes are in codes.jsonl"
+  },
+  {
+    table: "address_attempts",
+    retention: { jobs: ["address_attempts"] },
+    notExported: "attempts by IP address, without the account"
+  }
+]

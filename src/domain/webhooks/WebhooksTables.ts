@@ -1,0 +1,52 @@
+import { type OwnedTable, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+
+/** Webhooks, and the outbox of what is posted to them. */
+export const webhooksTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "webhooks",
+    retention: { jobs: ["webhooks_deleted"] },
+    deletion: "changes",
+    erasure: { removes: ["webhooks"], keeps: [] },
+    exports: [
+      {
+        name: "webhooks",
+        about: "Its webhooks.",
+        columns: ["id", "slot", "url", "events", "active", "dead_in_a_row", "paused_until", "created_at", "deleted_at"],
+        without: { agent_id: SELF, secret: "could be used to forge posts to the webhook" },
+        key: [["id", "text"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  },
+  {
+    table: "webhook_deliveries",
+    retention: { jobs: ["webhooks_delivered", "webhooks_dead", "webhooks_deleted"] },
+    deletion: "keeps",
+    erasure: { removes: ["webhooks"], keeps: [] },
+    exports: [
+      {
+        name: "webhook_deliveries",
+        about: "Posts to its webhooks that were delivered or dropped lately, or still wait.",
+        columns: [
+          "no",
+          "webhook_id",
+          "event",
+          "subject",
+          "created_at",
+          "attempts",
+          "due_at",
+          "finished_at",
+          "delivered",
+          "failure",
+          "request_id"
+        ],
+        without: {},
+        key: [["no", "bigint"]],
+        mine: "t.webhook_id IN (SELECT id FROM webhooks WHERE agent_id = $1)",
+        whole: true,
+        slice: WHOLE
+      }
+    ]
+  }
+]
