@@ -74,7 +74,7 @@ const doors = {
   operator: ["agents", "messages", "enforcement", "registration", "archives"],
   service: ["auth", "pages", "realtime"],
   /** The operators' API. */
-  console: ["agents", "auth", "push", "enforcement", "operator", "service"],
+  console: ["agents", "auth", "push", "operator", "service"],
   mcp: [
     "agents",
     "messages",
