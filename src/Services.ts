@@ -38,7 +38,7 @@ import * as Jobs from "./Jobs.ts"
 import * as Tables from "./Tables.ts"
 import { Mutes } from "#domain/mutes/Mutes"
 import { MutesRepo } from "#domain/mutes/MutesRepo"
-import { Blobs } from "#ground/files/Blobs"
+import { BlobsLive } from "#ground/files/BlobsLive"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
@@ -84,7 +84,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
-  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer, ConversationFeed.layer, ErasedFiles.layer)),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, BlobsLive, ConversationFeed.layer, ErasedFiles.layer)),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
     AddressAttemptsRepo.layer,

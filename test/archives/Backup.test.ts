@@ -1,75 +1,102 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Effect, Exit } from "effect"
+import { Effect, Exit, Option, Stream } from "effect"
+import { Tar } from "effect/encoding"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
-import { mkdir, mkdtemp, open, readdir, readFile, rename, rm, stat, truncate, writeFile } from "node:fs/promises"
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, truncate, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { backUp } from "#domain/archives/Backup"
+import { gunzipSync } from "node:zlib"
+import { backUp, unpack } from "#domain/archives/Backup"
 import { PgliteDatabase } from "#ground/database/Pglite"
 import { Database } from "#ground/database/Sql"
 import { layerPglite, layerPgliteOf } from "#ground/database/SqlPglite"
-import { entriesOf, headerOf, TarWriter } from "#ground/files/Tar"
+import { filesAt, writeTar } from "#ground/files/Tar"
 import { attempt, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer } from "../support/Server.ts"
 
-it("a tar file has its entries again, long names too, and one that ends too soon is noticed", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "parley-tar-"))
-  try {
-    const file = join(folder, "a.tar")
+const temporaryFolder = Effect.acquireRelease(
+  Effect.promise(() => mkdtemp(join(tmpdir(), "parley-backup-"))),
+  (folder) => Effect.promise(() => rm(folder, { recursive: true }))
+)
+
+const decoded = (archive: Uint8Array) => Stream.pipeThroughChannel(Stream.succeed(archive), Tar.decode())
+
+it.live("a tar file has long names, no file that is gone, and zeros for what a file has lost", () =>
+  Effect.gen(function*() {
+    const folder = yield* temporaryFolder
+    const at = (name: string) => join(folder, name)
     const long = `${"folder/".repeat(20)}${"x".repeat(90)}`
     const bytes = Buffer.alloc(700_000, "some bytes ")
-    await writeFile(join(folder, "bytes"), bytes)
-    const handle = await open(file, "w")
-    const tar = new TarWriter(handle, 0)
-    await tar.text("empty", "")
-    await tar.text(long, "Größe")
-    await tar.file("bytes", join(folder, "bytes"))
-    await tar.finish()
-    await handle.close()
-    const read = async (): Promise<ReadonlyArray<readonly [string, Buffer]>> => {
-      const source = await open(file, "r")
-      const found: Array<readonly [string, Buffer]> = []
-      try {
-        for await (const entry of entriesOf(source)) {
-          const chunks: Array<Buffer> = []
-          for await (const chunk of entry.chunks()) chunks.push(chunk)
-          found.push([entry.name, Buffer.concat(chunks)])
-        }
-      } finally {
-        await source.close()
-      }
-      return found
+    yield* Effect.promise(async () => {
+      await writeFile(at("small"), "Größe")
+      await writeFile(at("large"), bytes)
+      await writeFile(at("shrinks"), bytes)
+      await writeFile(at("empty"), "")
+    })
+    const named = [[long, at("small")], ["large", at("large")], ["gone", at("gone")], ["shrinks", at("shrinks")], ["empty", at("empty")]] as const
+    const entries = Stream.tap(filesAt(named, "skip"), ({ header }) =>
+      header.path === "shrinks" ? Effect.promise(() => truncate(at("shrinks"), 300_000)) : Effect.void)
+    const size = yield* writeTar(at("a.tar"), at("unfinished"), 1_500, entries)
+    const archive = yield* Effect.promise(() => readFile(at("a.tar")))
+    assert.strictEqual(archive.length, size)
+    assert.strictEqual((yield* Effect.promise(() => stat(at("a.tar")))).mode & 0o777, 0o600)
+    const found = yield* Stream.runCollect(Stream.mapEffect(decoded(archive), ({ body, header }) =>
+      Effect.map(Stream.mkUint8Array(body), (content) => [header.path, header.mode, header.mtime.getTime(), Buffer.from(content)])))
+    const cut = Buffer.concat([bytes.subarray(0, 300_000), Buffer.alloc(400_000)])
+    assert.deepStrictEqual(found, [
+      [long, 0o600, 1_000, Buffer.from("Größe")],
+      ["large", 0o600, 1_000, bytes],
+      ["shrinks", 0o600, 1_000, cut],
+      ["empty", 0o600, 1_000, Buffer.alloc(0)]
+    ])
+
+    const before = yield* Effect.promise(() => readdir(folder))
+    const failure = yield* Effect.flip(writeTar(at("b.tar"), at("unfinished"), 0, filesAt(named, "fail")))
+    assert.include(failure.message, "is gone")
+    assert.deepStrictEqual(yield* Effect.promise(() => readdir(folder)), before)
+  }).pipe(Effect.scoped))
+
+/** A backup that was made in November 2026, when Parley wrote tar files without `effect/encoding/Tar`. */
+const OLDER_BACKUP = "H4sIAAAAAAACA+2XS07DMBCGveYUkddp48mrVfaoYgMIEAsQipzGgULSRLEjqBBn4RZcoBfDacuCsGiR2oiQ+RR5fluWbGU0npmYKx5xKazzSXh9fHF5cnZK9g3T+IytLP" +
+  "tpNQ4Bz2HgeMx29ToA+IwYjLRAJRUv9VVIP4HxEUH6S5KnsSitl4OxU/yPvse/73rOqOPxH389rJs/3LLZ9ZqTcvmxfBcYCD0lSvNIWsksFesxhP2fsSX+7ZHjNvO/jfm/" +
+  "HWSeCSNaKCENlChRokT5T+Rv87/ICrUgref/lW7m/87X/12p//j0qSqGjzKfH+yMbf4Hr9H/gZZY/7XCK03yMuOKBmDSjMcirDW1me0PAAa2ewXjgDH9DbWnbqhJ5fRBZF" +
+  "zvqT2n52KuypmQNHBNuu49tb6lxX34zFN6pxfrx4UGqqzEGzZcCIIgf4RPkW4MRQAaAAA="
+/** A header of that time, of a file of 8 GiB and 5 bytes. Its size is in binary. */
+const OLDER_HEADER = "H4sIAAAAAAACA8tJLEpPZaAtMDAwMDAzMADTBkh0A0SaiYGBgdUAARgMDMwMjcwZFAwY6ABKi0sSixgM6GLXIAQA9NKTrgACAAA="
+const inflated = (text: string) => gunzipSync(Buffer.from(text, "base64"))
+
+it.live("a backup of an older version is restored; one that is damaged, or has an entry that leads elsewhere, is refused", () =>
+  Effect.gen(function*() {
+    const folder = yield* temporaryFolder
+    const at = (name: string) => join(folder, name)
+    const restored = (archive: Uint8Array, to: string) =>
+      Effect.andThen(Effect.promise(() => writeFile(at("a.tar"), archive)), Effect.flatMap(unpack(at("a.tar"), at(to)), ({ finish }) => finish))
+    const older = inflated(OLDER_BACKUP)
+    yield* restored(older, "older")
+    const content = (name: string) => Effect.promise(() => readFile(at(`older/${name}`), "utf8"))
+    assert.sameMembers(yield* Effect.promise(() => readdir(at("older/database"))), ["PG_VERSION", "folder", "pg_wal"])
+    assert.strictEqual(yield* content("database/PG_VERSION"), "18\n")
+    assert.strictEqual(yield* content(`database/${"folder/".repeat(18)}${"x".repeat(90)}`), "Größe")
+    assert.strictEqual(yield* content("blobs/files/file_1"), Buffer.alloc(1_500, "some bytes ").toString())
+    assert.strictEqual(yield* content("blobs/files/empty"), "")
+    const large = yield* Stream.runHead(Stream.map(decoded(inflated(OLDER_HEADER)), ({ header }) => header.size))
+    assert.deepStrictEqual(large, Option.some(8 * 1_024 ** 3 + 5))
+
+    const refused = (archive: Uint8Array) => Effect.map(Effect.flip(restored(archive, "refused")), ({ message }) => message)
+    assert.match(yield* refused(older.subarray(0, 4_000)), /is not a complete backup: unexpected end of tar archive at byte 4000/)
+    assert.match(yield* refused(older.subarray(0, 2_048)), /is not a complete backup: it ends without backup.json/)
+    assert.match(yield* refused(Buffer.alloc(2_048, "no tar")), /is not a complete backup: it is no tar file, or damaged/)
+    for (const entry of [Tar.file("database/../../out", "x"), Tar.file("/etc/out", "x"), Tar.symlink("database/out", "/etc")]) {
+      yield* writeTar(at("b.tar"), at("unfinished"), 0, Stream.succeed(entry))
+      assert.match(yield* refused(yield* Effect.promise(() => readFile(at("b.tar")))), /is not a complete backup: it has an entry .*out\.$/)
     }
-    assert.deepStrictEqual(await read(), [["empty", Buffer.alloc(0)], [long, Buffer.from("Größe")], ["bytes", bytes]])
-
-    // Of 8 GiB and more, without writing them.
-    const size = 8 * 1_024 ** 3 + 5
-    const sparse = await open(join(folder, "large.tar"), "w+")
-    await sparse.write(headerOf("large", size, 0), 0, 512, 0)
-    await sparse.write(headerOf("after", 0, 0), 0, 512, 512 + 8 * 1_024 ** 3 + 512)
-    await sparse.truncate(8 * 1_024 ** 3 + 4 * 512)
-    const found: Array<readonly [string, number]> = []
-    for await (const entry of entriesOf(sparse)) found.push([entry.name, entry.size])
-    await sparse.close()
-    assert.deepStrictEqual(found, [["large", size], ["after", 0]])
-
-    await truncate(file, 400_000)
-    assert.match(String(await read().catch((error: unknown) => error)), /ends too soon/)
-    await writeFile(file, Buffer.alloc(2_048, "no tar"))
-    assert.match(String(await read().catch((error: unknown) => error)), /no tar file/)
-  } finally {
-    await rm(folder, { recursive: true })
-  }
-})
+  }).pipe(Effect.scoped))
 
 it.live("a database has one backup at a time, which keeps its log, and none without a file of the log", () =>
   Effect.gen(function*() {
-    const folder = yield* Effect.acquireRelease(
-      Effect.promise(() => mkdtemp(join(tmpdir(), "parley-backup-"))),
-      (folder) => Effect.promise(() => rm(folder, { recursive: true }))
-    )
+    const folder = yield* temporaryFolder
     let opened: PgliteDatabase | undefined
     const database = layerPgliteOf({
       open: async (onCheckpointDue) => opened = await PgliteDatabase.open({ dataDir: folder }, onCheckpointDue),

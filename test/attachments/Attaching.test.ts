@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
-import type { Append, Appended } from "#domain/conversations/Append"
+import type { Append, Appended } from "#domain/conversations/Conversation"
 import { AttachmentNotReady } from "#domain/messages/SendErrors"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { SendFailure } from "#domain/conversations/ConversationEntity"

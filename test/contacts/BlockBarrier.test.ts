@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
-import type { Append, Appended } from "#domain/conversations/Append"
+import type { Append, Appended } from "#domain/conversations/Conversation"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { BlockChange, LoadedDirect } from "#domain/conversations/ConversationsRepo"
 import type { Settled } from "#ground/database/CommitQueue"

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { type Append, makeAppend } from "#domain/conversations/Append"
+import { makeAppend } from "#domain/conversations/Append"
+import type { Append } from "#domain/conversations/Conversation"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, newAgents, type Party } from "../support/Rooms.ts"
 

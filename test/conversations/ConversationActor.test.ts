@@ -1,7 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
-import type { Append, Appended } from "#domain/conversations/Append"
-import type { DirectState } from "#domain/conversations/Conversation"
+import type { Append, Appended, DirectState } from "#domain/conversations/Conversation"
 import { ConversationActor, type Dependencies } from "#domain/conversations/ConversationActor"
 import type { SendCommand } from "#domain/conversations/ConversationEntity"
 import type { Settled } from "#ground/database/CommitQueue"

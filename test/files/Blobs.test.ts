@@ -11,6 +11,7 @@ import { pipeline } from "node:stream/promises"
 import S3rver from "s3rver"
 import { BlobParts } from "#ground/files/BlobParts"
 import { Blobs, contentDisposition, type Upload } from "#ground/files/Blobs"
+import { BlobsLive } from "#ground/files/BlobsLive"
 import { Config, type Settings } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import { Secrets } from "#ground/platform/Secrets"
@@ -24,7 +25,7 @@ const folder = Effect.acquireRelease(
 
 const layerOf = (settings: Partial<Settings>) =>
   Layer.provideMerge(
-    Layer.merge(Blobs.layer, BlobParts.layer),
+    Layer.merge(BlobsLive, BlobParts.layer),
     Layer.mergeAll(
       Config.layerTest(settings),
       Ids.layer,

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
-import type { Append, Appended } from "#domain/conversations/Append"
+import type { Append, Appended } from "#domain/conversations/Conversation"
 import type { Settled } from "#ground/database/CommitQueue"
 import { GroupActor, type GroupDependencies } from "#domain/groups/GroupActor"
 import type { GroupAppended } from "#domain/groups/GroupAppend"

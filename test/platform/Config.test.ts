@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Redacted } from "effect"
 import { Config, ConfigInvalid, settings } from "#ground/platform/Config"
-import { distance, Environment } from "#ground/platform/Misspelt"
+import { Environment } from "#ground/platform/Misspelt"
 import { publicUrl } from "#ground/platform/PublicUrl"
 
 const within = (env: Record<string, string>) => <A, E>(effect: Effect.Effect<A, E>) =>
@@ -299,14 +299,6 @@ describe("variables that are no settings", () => {
       ])
       assert.match(limits[2] ?? "", /^LIMITS_WHATEVER: there is no such limit; the nearest is LIMITS_/)
     }))
-
-  it("are measured by the letters that are wrong", () => {
-    const measured = [["", "", 0], ["", "abc", 3], ["abc", "abc", 0], ["abc", "abd", 1], ["abc", "ab", 1], ["acb", "abc", 1], ["kitten", "sitting", 3]] as const
-    for (const [a, b, letters] of measured) {
-      assert.strictEqual(distance(a, b), letters)
-      assert.strictEqual(distance(b, a), letters)
-    }
-  })
 })
 
 describe("the public address", () => {

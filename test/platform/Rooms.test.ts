@@ -138,6 +138,14 @@ const imports = importsIn("src/*/*/**/*.{ts,js}").flatMap(({ file, target }) => 
 
 const written = ({ file, target }: { readonly file: string; readonly target: string }): string => `${file} imports ${target}`
 
+/** The imports that are part of a circle, or lead from one circle to another. */
+const circlesIn = (all: ReadonlyArray<Import>): ReadonlyArray<Import> => {
+  const files = new Set(all.map(({ file }) => file))
+  const targets = new Set(all.map(({ target }) => target))
+  const left = all.filter(({ file, target }) => files.has(target) && targets.has(file))
+  return left.length === all.length ? left : circlesIn(left)
+}
+
 const foldersIn = (path: string): ReadonlyArray<string> =>
   readdirSync(join(ROOT, path), { withFileTypes: true }).filter((entry) => entry.isDirectory()).map(({ name }) => name)
 
@@ -176,6 +184,15 @@ describe("rooms", () => {
     assert.isAbove(all.length, 1500)
     const other = all.filter(({ file, specifier, target }) => specifier.startsWith("#") !== (placeOf(file)?.room !== placeOf(target)?.room))
     assert.deepStrictEqual(other.map(written), [])
+  })
+
+  it("no files import each other in a circle, types included", () => {
+    const line = (...files: ReadonlyArray<string>) =>
+      files.slice(1).map((target, i): Import => ({ file: files[i]!, specifier: `./${target}`, target }))
+    assert.deepStrictEqual(circlesIn(line("a", "b", "c", "b", "d")).map(written), ["b imports c", "c imports b"])
+    const all = importsIn("src/**/*.{ts,js}")
+    assert.isAbove(all.length, 1500)
+    assert.deepStrictEqual(circlesIn(all).map(written), [])
   })
 
   it(`no folder of a room has more than ${MAX_FILES} files`, () => {

@@ -5,9 +5,9 @@ import { layerPgliteTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
 import { type Command, inWords } from "../../verification/simulation/Commands.ts"
 import { acknowledgeBeforeTheAnswer, keysNotLookedUp } from "../../verification/simulation/Mutants.ts"
-import { type Run, searchAmong } from "../../verification/simulation/Search.ts"
+import { type Coverage, type Run, searchAmong } from "../../verification/simulation/Search.ts"
 import { RULES, same } from "../../verification/simulation/Violation.ts"
-import { type Coverage, layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
+import { layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
 
 const coverage: Coverage = { commands: new Map(), transitions: new Map() }
 

@@ -2,8 +2,8 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
-import { COMMANDS, covered, halfWithTasks, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
-import { type Coverage, layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
+import { type Coverage, COMMANDS, covered, halfWithTasks, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
+import { layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
 
 /** What 500 runs must have met, or they have shown less than they say. */
 const TRANSITIONS = [

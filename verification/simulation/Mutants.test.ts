@@ -15,10 +15,10 @@ import {
   tasks
 } from "./Mutants.ts"
 import { commandsWithTasks } from "./Commands.ts"
-import { search } from "./Search.ts"
+import { type Coverage, search } from "./Search.ts"
 import { Violation } from "./Violation.ts"
 import type { WaitMutant } from "./Waits.ts"
-import { type Coverage, layerSeam, makeWorld, type Mutant, Seam, SETTINGS } from "./World.ts"
+import { layerSeam, makeWorld, type Mutant, Seam, SETTINGS } from "./World.ts"
 
 const coverage: Coverage = { commands: new Map(), transitions: new Map() }
 /** A fixed seed, so that a mutant is found every time. */

@@ -1,7 +1,6 @@
 import { Cause, Effect, Exit } from "effect"
 import { commandsOf, commandsWithTasks, type Command, inWords } from "./Commands.ts"
 import { RULES, Violation } from "./Violation.ts"
-import type { Coverage } from "./World.ts"
 
 const setting = (name: string, fallback: number): number => Number(process.env[name] ?? fallback)
 
@@ -16,6 +15,12 @@ export const TIMEOUT_MS = 1_200_000 + SECONDS * 1_000
 
 /** Called before each command with its index, and with the number of commands before the comparison at the end. */
 export type Reaches = (index: number) => void
+
+/** How often each command and each transition was run. */
+export interface Coverage {
+  readonly commands: Map<string, number>
+  readonly transitions: Map<string, number>
+}
 
 export type Run<C, R> = (commands: ReadonlyArray<C>, reaches?: Reaches) => Effect.Effect<void, unknown, R>
 

@@ -21,7 +21,7 @@ import type { ConversationListItem } from "#domain/conversations/Conversation"
 import type { Page } from "#ground/wire/Page"
 import { draft, newAgent } from "../../test/support/Rooms.ts"
 import type { Command, Cursor, Says } from "./Commands.ts"
-import type { Reaches } from "./Search.ts"
+import type { Coverage, Reaches } from "./Search.ts"
 import * as Model from "./Model.ts"
 import { check, type Rule, ruleOfRefusal, same, Violation } from "./Violation.ts"
 import { calledBy, type Cancellation, hasEnded, makeNodes, type Mark, type ModelTask, nameOfLetter, shownState, tasksOf } from "./Tasks.ts"
@@ -135,11 +135,6 @@ interface Waiting {
   readonly takes: boolean
   /** The value of `watched` when it began. */
   readonly since: number
-}
-
-export interface Coverage {
-  readonly commands: Map<string, number>
-  readonly transitions: Map<string, number>
 }
 
 /** How long a wait of the simulation lasts, in seconds. */

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto"
 import { createReadStream, existsSync, rmSync } from "node:fs"
 import { appendFile, mkdir, open, readdir, readFile, rename, rm, stat, truncate, writeFile } from "node:fs/promises"
 import * as path from "node:path"
-import { TarWriter } from "#ground/files/Tar"
+import { filesAt, writeTar } from "#ground/files/Tar"
 import { lockFile } from "#ground/platform/DataDir"
 import { AVATAR, type Place } from "./AgentPages.ts"
 import { Tables } from "#ground/database/Tables"
@@ -151,24 +151,15 @@ const sha256Of = async (file: string): Promise<string> => {
 }
 
 /** Packs the folder of a complete export into a tar file. The tar file gets its name when it is complete. */
-const pack = async (folder: string, file: string, at: number): Promise<void> => {
-  const packing = `${file}.packing`
-  const handle = await open(packing, "w", 0o600)
-  try {
-    const tar = new TarWriter(handle, at)
-    for (const entry of await readdir(folder, { withFileTypes: true })) {
-      if (entry.isFile() && !isLock(entry.name)) await tar.file(entry.name, path.join(folder, entry.name))
-    }
-    for (const name of await readdir(path.join(folder, "files"))) await tar.file(`files/${name}`, path.join(folder, "files", name))
-    await tar.finish()
-    await rename(packing, file)
-  } catch (error) {
-    await rm(packing, { force: true })
-    throw error
-  } finally {
-    await handle.close()
-  }
-}
+const pack = Effect.fnUntraced(function*(folder: string, file: string, at: number) {
+  const named = yield* io(async () => {
+    const entries = await readdir(folder, { withFileTypes: true })
+    const names = entries.filter((entry) => entry.isFile() && !isLock(entry.name)).map(({ name }) => name)
+    names.push(...(await readdir(path.join(folder, "files"))).map((name) => `files/${name}`))
+    return names.map((name) => [name, path.join(folder, name)] as const)
+  })
+  yield* Effect.mapError(writeTar(file, `${file}.packing`, at, filesAt(named, "fail")), ({ message }) => refuse(message))
+})
 
 export interface Exported {
   readonly handle: string
@@ -351,7 +342,7 @@ const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun
     }
   })
   if (isFile) {
-    yield* io(() => pack(folder, place, Date.parse(manifest.ended_at ?? "")))
+    yield* pack(folder, place, Date.parse(manifest.ended_at ?? ""))
     yield* io(() => rm(folder, { recursive: true }))
   }
   const whole: Exported = {

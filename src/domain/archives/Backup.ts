@@ -1,11 +1,12 @@
-import { Clock, Data, Effect, Option, Schema } from "effect"
+import { Clock, Data, Effect, Option, Schema, Stream } from "effect"
+import { Tar } from "effect/encoding"
 import type { SqlError } from "effect/sql"
-import { existsSync } from "node:fs"
+import { createReadStream, existsSync } from "node:fs"
 import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
 import * as path from "node:path"
 import { syncTree } from "#ground/database/Pglite"
-import type { LogOfBackup, OnlineBackup } from "#ground/database/Sql"
-import { entriesOf, TarWriter } from "#ground/files/Tar"
+import type { OnlineBackup } from "#ground/database/Sql"
+import { filesAt, type TarEntries, writeTar } from "#ground/files/Tar"
 import { RESTORING } from "#ground/platform/DataDir"
 
 /** A backup cannot be made or restored where the operator wants it. */
@@ -13,8 +14,11 @@ export class BackupRefused extends Data.TaggedError("BackupRefused")<{ readonly 
 
 const refuse = (message: string) => new BackupRefused({ message })
 
-const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> =>
-  Effect.tryPromise({ try: run, catch: (error) => refuse(error instanceof Error ? error.message : String(error)) })
+const errorOf = (error: unknown): Error => error instanceof Error ? error : new Error(String(error))
+
+const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, Error> => Effect.tryPromise({ try: run, catch: errorOf })
+
+const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> => Effect.mapError(attempt(run), ({ message }) => refuse(message))
 
 /** The last entry of a backup. A backup without this entry is incomplete. */
 const Contents = Schema.Struct({
@@ -114,7 +118,7 @@ export interface BackupGiven {
  * database is under way, the call is refused before anything is written.
  *
  * Two statements hold up all others: a checkpoint at the beginning, like the one that follows every 64 MB of log, and the end of
- * the log. Other threads read and write the bytes, a quarter of a megabyte at a time.
+ * the log. Other threads read and write the bytes, four megabytes at a time at most.
  */
 export const backUp = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
   const made = yield* given.database.one.withPermitsIfAvailable(1)(backUpAlone(given))
@@ -126,7 +130,6 @@ const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.R
   const target = path.resolve(given.target)
   if (existsSync(target)) return yield* refuse(`${target} is there already.`)
   const at = yield* Clock.currentTimeMillis
-  const unfinished = `${target}.unfinished`
   let longest = 0
   const timed = <A, E, R>(statement: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.suspend(() => {
@@ -136,48 +139,51 @@ const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.R
           longest = Math.max(longest, performance.now() - began)
         }))
     })
-  return yield* Effect.scoped(Effect.gen(function*() {
-    const handle = yield* Effect.acquireRelease(io(() => open(unfinished, "w", 0o600)), (handle, exit) =>
-      Effect.promise(async () => {
-        await handle.close()
-        if (exit._tag === "Failure") await rm(unfinished, { force: true })
-      }))
-    const tar = new TarWriter(handle, at)
-    const root = database.folder
-    const folders = yield* Effect.scoped(Effect.gen(function*() {
-      yield* timed(database.begin)
-      const tree = yield* io(() => treeOf(root))
-      yield* io(async () => {
-        await tar.files(tree.files.filter((name) => !MADE_ANEW.test(name)).map((name) => [`database/${name}`, path.join(root, name)]))
-      })
-      const log: LogOfBackup = yield* timed(database.end)
-      yield* io(async () => {
-        await tar.text("database/backup_label", log.label)
-        // Each of these files must exist. A backup without one of them could not be restored.
-        for (const name of logFiles(log.first, log.last)) await tar.file(`database/pg_wal/${name}`, path.join(root, "pg_wal", name))
-      })
-      return tree.folders
-    }))
-    yield* io(async () => {
-      if (store !== undefined) {
-        const { files } = await treeOf(store)
-        await tar.files(files.filter((name) => !name.startsWith("incoming/")).map((name) => [`blobs/${name}`, path.join(store, name)]))
-      }
-      const contents: typeof Contents.Type = {
-        format: 1,
-        made_at: new Date(at).toISOString(),
-        schema,
-        entries: tar.entries,
-        folders,
-        files: store !== undefined
-      }
-      await tar.text(CONTENTS, JSON.stringify(contents))
-      await tar.finish()
-      await rename(unfinished, target)
-      await syncFolder(path.dirname(target))
-    })
-    return { file: target, bytes: tar.bytes, entries: tar.entries, files: store !== undefined, longest_stop_ms: Math.ceil(longest) }
+  let folders: ReadonlyArray<string> = []
+  /** The files of the database, and then the log of the time in which they were copied. */
+  const ofDatabase: TarEntries<BackupRefused | SqlError.SqlError> = Stream.unwrap(Effect.gen(function*() {
+    yield* timed(database.begin)
+    const tree = yield* io(() => treeOf(database.folder))
+    folders = tree.folders
+    const named = (names: ReadonlyArray<string>) => names.map((name) => [`database/${name}`, path.join(database.folder, name)] as const)
+    const ofLog = Stream.unwrap(Effect.map(timed(database.end), ({ first, label, last }) =>
+      // Each file of the log must exist. A backup without one of them could not be restored.
+      Stream.concat(
+        Stream.succeed(Tar.file("database/backup_label", label)),
+        filesAt(named(logFiles(first, last).map((name) => `pg_wal/${name}`)), "fail")
+      )))
+    return Stream.concat(filesAt(named(tree.files.filter((name) => !MADE_ANEW.test(name))), "skip"), ofLog)
   }))
+  const ofStore: TarEntries<BackupRefused> = store === undefined
+    ? Stream.empty
+    : Stream.unwrap(Effect.map(io(() => treeOf(store)), ({ files }) =>
+      filesAt(
+        files.filter((name) => !name.startsWith("incoming/")).map((name) => [`blobs/${name}`, path.join(store, name)]),
+        "skip"
+      )))
+  let entries = 0
+  const counted = Stream.map(Stream.concat(ofDatabase, ofStore), (entry) => {
+    entries++
+    return entry
+  })
+  const last = Stream.suspend(() => {
+    const contents: typeof Contents.Type = {
+      format: 1,
+      made_at: new Date(at).toISOString(),
+      schema,
+      entries,
+      folders,
+      files: store !== undefined
+    }
+    return Stream.succeed(Tar.file(CONTENTS, JSON.stringify(contents)))
+  })
+  const bytes = yield* Effect.catchTag(
+    writeTar(target, `${target}.unfinished`, at, Stream.concat(counted, last)),
+    "TarFailed",
+    ({ message }) => Effect.fail(refuse(message))
+  )
+  yield* io(() => syncFolder(path.dirname(target)))
+  return { file: target, bytes, entries: entries + 1, files: store !== undefined, longest_stop_ms: Math.ceil(longest) }
 })
 
 const STORE = "blobs"
@@ -191,6 +197,39 @@ export interface Unpacked {
   /** Moves the files into the restored folder, the database last. */
   readonly finish: Effect.Effect<void, BackupRefused>
 }
+
+/** Whether a path is relative and never leads upwards, as all paths of a backup. */
+const isInside = (name: string): boolean =>
+  /^(database|blobs)\//.test(name) && !name.split("/").includes("..") && !name.includes("\\")
+
+/** Writes the entries of a backup below a folder, and returns their number and the content of the last one, which is not written. */
+const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) {
+  let entries = 0
+  let contents: string | undefined
+  yield* Stream.suspend(() => Stream.fromAsyncIterable(createReadStream(file), errorOf)).pipe(
+    Stream.pipeThroughChannel(Tar.decode<Error>()),
+    Stream.runForEachWhile(({ body, header }) =>
+      Effect.gen(function*() {
+        if (header.path === CONTENTS) {
+          contents = yield* Stream.mkString(Stream.decodeText(body))
+          return false
+        }
+        if (header.type !== "File" || !isInside(header.path)) return yield* Effect.fail(new Error(`it has an entry ${header.path}`))
+        entries++
+        const place = path.join(folder, header.path)
+        yield* Effect.acquireUseRelease(
+          attempt(async () => {
+            await mkdir(path.dirname(place), { recursive: true, mode: 0o700 })
+            return await open(place, "wx", 0o600)
+          }),
+          (handle) => Stream.runForEach(body, (chunk) => attempt(() => handle.writeFile(chunk))),
+          (handle) => Effect.promise(() => handle.close())
+        )
+        return true
+      }))
+  )
+  return contents === undefined ? yield* Effect.fail(new Error(`it ends without ${CONTENTS}`)) : { contents, entries }
+})
 
 /**
  * Unpacks a backup below an empty folder and syncs it to disk. May be repeated, because it removes the files of an interrupted
@@ -206,41 +245,15 @@ export const unpack = Effect.fnUntraced(function*(file: string, folder: string):
   // The state that `finish` leaves if the process dies between its two steps.
   const isHalf = names.includes(RESTORING) && others.length === 1 && others[0] === STORE
   if (others.length > 0 && !isHalf) return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
-  const damaged = (error: unknown) =>
-    refuse(`${path.resolve(file)} is not a complete backup: ${error instanceof Error ? error.message : String(error)}.`)
-  const text = yield* Effect.tryPromise({
-    try: async () => {
-      // The store is removed before `dataDir`, whose presence shows that the store is a leftover.
-      if (isHalf) await rm(path.join(target, STORE), { recursive: true })
-      await rm(dataDir, { recursive: true, force: true })
-      await mkdir(dataDir, { recursive: true, mode: 0o700 })
-      const source = await open(file, "r")
-      try {
-        let entries = 0
-        for await (const entry of entriesOf(source)) {
-          if (entry.name === CONTENTS) {
-            const parts: Array<Buffer> = []
-            for await (const chunk of entry.chunks()) parts.push(chunk)
-            return { contents: Buffer.concat(parts).toString("utf8"), entries }
-          }
-          if (!/^(database|blobs)\//.test(entry.name)) throw new Error(`it has an entry ${entry.name}`)
-          entries++
-          const place = path.join(dataDir, entry.name)
-          await mkdir(path.dirname(place), { recursive: true, mode: 0o700 })
-          const handle = await open(place, "wx", 0o600)
-          try {
-            for await (const chunk of entry.chunks()) await handle.writeFile(chunk)
-          } finally {
-            await handle.close()
-          }
-        }
-        throw new Error(`it ends without ${CONTENTS}`)
-      } finally {
-        await source.close()
-      }
-    },
-    catch: damaged
+  const damaged = (why: string) => refuse(`${path.resolve(file)} is not a complete backup: ${why}.`)
+  yield* io(async () => {
+    // The store is removed before `dataDir`, whose presence shows that the store is a leftover.
+    if (isHalf) await rm(path.join(target, STORE), { recursive: true })
+    await rm(dataDir, { recursive: true, force: true })
+    await mkdir(dataDir, { recursive: true, mode: 0o700 })
   })
+  const text = yield* Effect.mapError(unpackEntries(file, dataDir), (error) =>
+    damaged(Tar.isTarError(error) && error.kind === "InvalidHeader" ? `it is no tar file, or damaged: ${error.message}` : error.message))
   const contents = yield* Effect.mapError(decodeContents(text.contents), () => refuse("This backup was made by another version of Parley."))
   if (contents.entries !== text.entries) return yield* damaged(`it has ${text.entries} of ${contents.entries} entries`)
   yield* io(async () => {

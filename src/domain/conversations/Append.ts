@@ -15,53 +15,8 @@ import {
   onceEach,
   storing
 } from "#domain/messages/BatchStatement"
-import type { Draft } from "#domain/messages/Message"
+import type { Append, Appended } from "./Conversation.ts"
 import { makePlainAppend, type PlainStored } from "./PlainAppend.ts"
-
-/** A send that its conversation has accepted, based on the state in its memory. */
-export interface Append {
-  readonly conversationId: string
-  /** The row must have this epoch and version. Otherwise the outcome is `Fenced`. The write sets the epoch to `nextEpoch`. */
-  readonly epoch: number
-  readonly nextEpoch: number
-  readonly version: number
-  /** Whether this is the first message. It creates the conversation, and needs the sender's reserved cold slot. */
-  readonly opens: boolean
-  /** Whether this is the first message from the other side. */
-  readonly establishes: boolean
-  readonly senderId: string
-  readonly recipientId: string
-  readonly messageId: string
-  readonly at: number
-  readonly draft: Draft
-  /** The id and the trace of the request that caused the send (`joinOrigin`), for webhooks. */
-  readonly requestId: string | null
-}
-
-/** The database's outcome. Only `Stored` has changed anything. */
-export type Appended =
-  | {
-    readonly _tag: "Stored"
-    readonly seq: number
-    /** The envelope's number in the recipient's inbox. */
-    readonly inboxNo: number
-    /** Undelivered envelopes of the recipient, this one included. */
-    readonly undelivered: number
-    /** The highest number in the sender's own inbox, or `null` if unknown. The sender's echo is shown after that number. */
-    readonly senderLastInboxNo: number | null
-    /** The number under which the sender's inbox got the next message of this conversation, if the same batch stored it. */
-    readonly senderNextInboxNo: number | null
-  }
-  /** The sender has used this client_msg_id before. */
-  | { readonly _tag: "Replayed" }
-  /**
-   * Another owner has written, the conversation has changed since the decision, or another send of the batch has the
-   * same key and was not stored. The caller reads the state and decides again.
-   */
-  | { readonly _tag: "Fenced" }
-  | { readonly _tag: "SenderGone" }
-  | { readonly _tag: "RecipientGone" }
-  | { readonly _tag: "Backlogged"; readonly undelivered: number }
 
 /**
  * The batch statement: stores any number of sends over any conversations, all or nothing.

@@ -12,8 +12,7 @@ import { exitOf, type Sending, SendQueue, type SendQueueDependencies } from "#do
 import type { Sent } from "#domain/messages/Sent"
 import { iso } from "#ground/wire/Text"
 import { Unauthorized, Unavailable } from "#ground/wire/WireError"
-import type { Append, Appended } from "./Append.ts"
-import { decideSend, type DirectState } from "./Conversation.ts"
+import { type Append, type Appended, decideSend, type DirectState } from "./Conversation.ts"
 import type { SendCommand, SendFailure } from "./ConversationEntity.ts"
 import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
 

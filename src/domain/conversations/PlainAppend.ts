@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { Database } from "#ground/database/Sql"
 import { BY_KEY, inputOf, isKnown } from "#domain/messages/BatchStatement"
 import { mayHook } from "#domain/messages/Outbox"
-import type { Append } from "./Append.ts"
+import type { Append } from "./Conversation.ts"
 
 /**
  * A plain send is one in an established conversation, by an owner that has written before. Nearly all sends are plain.

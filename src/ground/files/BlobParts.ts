@@ -1,18 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import { open } from "node:fs/promises"
 import * as path from "node:path"
-import { Config, type Settings } from "#ground/platform/Config"
-import { attempt, type StorageUnavailable } from "./Blobs.ts"
-
-/** Some bytes of an object, and the size of the whole object. */
-export interface BlobPart {
-  readonly size: number
-  readonly bytes: Buffer
-}
-
-/** The folder of the store, if the store is a folder. */
-export const folderOf = (config: Settings): string =>
-  config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
+import { Config } from "#ground/platform/Config"
+import { attempt, type BlobPart, folderOf, type StorageUnavailable } from "./Blobs.ts"
 
 /** Reads objects of the store part by part, and changes nothing, so it is safe while servers use the store. */
 export class BlobParts extends Context.Service<BlobParts, {

@@ -1,8 +1,7 @@
-import { Context, Effect, Layer, type Scope } from "effect"
+import { Context, Effect, type Scope } from "effect"
+import * as path from "node:path"
 import type { Readable } from "node:stream"
-import { Config } from "#ground/platform/Config"
-import { Ids } from "#ground/platform/Ids"
-import { Secrets } from "#ground/platform/Secrets"
+import type { Settings } from "#ground/platform/Config"
 import { isBlank, withoutControls } from "#ground/wire/Text"
 import { type Forbidden, WireError } from "#ground/wire/WireError"
 
@@ -56,6 +55,12 @@ export interface Opened {
   readonly disposition: string
 }
 
+/** Some bytes of an object, and the size of the whole object. */
+export interface BlobPart {
+  readonly size: number
+  readonly bytes: Buffer
+}
+
 /** Uploads and downloads through this server, for a store that cannot serve signed URLs itself. */
 export interface SignedFiles {
   /**
@@ -70,6 +75,10 @@ export interface SignedFiles {
   /** Opens a file for download; it is closed with the scope. */
   readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable, Scope.Scope>
 }
+
+/** The folder of the store, if the store is a folder. */
+export const folderOf = (config: Settings): string =>
+  config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
 
 /** How long an upload that began just before its URL expired may take. */
 export const LAST_BYTES_MILLIS = 300_000
@@ -104,18 +113,7 @@ export class Blobs extends Context.Service<Blobs, {
   readonly removeObject: (name: string) => Effect.Effect<void, StorageUnavailable>
   /** Undefined if the store serves its signed URLs itself. */
   readonly signedFiles: SignedFiles | undefined
-}>()("parley/files/Blobs") {
-  /**
-   * S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if
-   * needed.
-   */
-  static readonly layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.unwrap(Effect.gen(function*() {
-    const config = yield* Config
-    return config.S3_BUCKET === undefined
-      ? (yield* Effect.promise(() => import("./BlobsDisk.ts"))).layer
-      : (yield* Effect.promise(() => import("./BlobsS3.ts"))).layer
-  }))
-}
+}>()("parley/files/Blobs") {}
 
 /** Runs an operation of the store. A failure is logged and becomes `StorageUnavailable` (503). */
 export const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>

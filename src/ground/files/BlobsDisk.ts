@@ -9,12 +9,12 @@ import {
   Blobs,
   ChecksumMismatch,
   contentDisposition,
+  folderOf,
   type Presentation,
   SizeMismatch,
   StorageUnavailable,
   type Upload
 } from "./Blobs.ts"
-import { folderOf } from "./BlobParts.ts"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import { publicUrl } from "#ground/platform/PublicUrl"

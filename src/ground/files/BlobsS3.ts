@@ -13,8 +13,7 @@ import { getSignedUrl } from "@aws-sdk/s3-request-presigner"
 import { Clock, Effect, Layer, Redacted, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import { Readable } from "node:stream"
-import { attempt, Blobs, contentDisposition, objectOfFile, type Upload, uploadOfFile, type Verdict } from "./Blobs.ts"
-import type { BlobPart } from "./BlobParts.ts"
+import { attempt, type BlobPart, Blobs, contentDisposition, objectOfFile, type Upload, uploadOfFile, type Verdict } from "./Blobs.ts"
 import { Config, type Settings } from "#ground/platform/Config"
 
 /** The number of uploads that may be read and checked at once. */

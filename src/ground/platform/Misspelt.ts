@@ -1,4 +1,4 @@
-import { Context } from "effect"
+import { Context, TextDiff } from "effect"
 
 /** The environment variables of this process. */
 export class Environment extends Context.Reference<Readonly<Record<string, string | undefined>>>(
@@ -12,26 +12,9 @@ export interface Misspelt {
   readonly nearest: string
 }
 
-/**
- * The Damerau-Levenshtein distance: insertions, deletions, substitutions and swaps of adjacent letters (optimal string
- * alignment).
- */
-export const distance = (a: string, b: string): number => {
-  let before: ReadonlyArray<number> = []
-  let last: ReadonlyArray<number> = Array.from({ length: b.length + 1 }, (_, j) => j)
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i]
-    for (let j = 1; j <= b.length; j++) {
-      const same = a[i - 1] === b[j - 1]
-      let least = Math.min((row[j - 1] ?? 0) + 1, (last[j] ?? 0) + 1, (last[j - 1] ?? 0) + (same ? 0 : 1))
-      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) least = Math.min(least, (before[j - 2] ?? 0) + 1)
-      row.push(least)
-    }
-    before = last
-    last = row
-  }
-  return last[b.length] ?? 0
-}
+/** How many letters must be removed and added to make one name of the other. A changed letter counts as two, two swapped letters too. */
+const distance = (a: string, b: string): number =>
+  TextDiff.codePoints(a, b).reduce((letters, { _tag, items }) => _tag === "Equal" ? letters : letters + items.length, 0)
 
 /** Whether `name` is `right` with words left out, or shortened to their first three or more letters. */
 const abbreviates = (name: string, right: string): boolean => {
@@ -64,14 +47,14 @@ const FOREIGN = [
 ]
 
 /**
- * Whether `name` is similar enough to `right` to be a misspelling. If their first words differ, only one edit is
- * allowed.
+ * Whether `name` is similar enough to `right` to be a misspelling. If their first words differ, only one letter may be
+ * wrong, missing, added or in another place.
  */
 const isNear = (name: string, right: string): boolean => {
   if (firstWord(name) === firstWord(right) && name.includes("_")) {
-    return abbreviates(name, right) || distance(name, right) <= Math.min(3, Math.floor(name.length / 5))
+    return abbreviates(name, right) || distance(name, right) <= 2 * Math.min(3, Math.floor(name.length / 5))
   }
-  return name.length >= 7 && Math.abs(name.length - right.length) <= 1 && distance(name, right) <= 1
+  return name.length >= 7 && Math.abs(name.length - right.length) <= 1 && distance(name, right) <= 2
 }
 
 const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {

@@ -1,5 +1,5 @@
 import { Effect, Exit } from "effect"
-import type { Append, Appended } from "#domain/conversations/Append"
+import type { Append, Appended } from "#domain/conversations/Conversation"
 import type { Dependencies } from "#domain/conversations/ConversationActor"
 import type { Settled } from "#ground/database/CommitQueue"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
