@@ -104,7 +104,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       success: Schema.Array(SyncRow)
     }).annotate(LargeAnswer, SYNC).annotateMerge(documented({
       summary: "List undelivered messages",
-      description: "Lists what the caller has not acknowledged yet, the oldest delivery first. ConversationQueries changes nothing: acknowledge " +
+      description: "Lists what the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
         "the delivery_id of the last message, and continue after it.",
       answer: [reply]
     })),
