@@ -2,6 +2,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { A2aHttp } from "#doors/a2a/A2aHttp"
+import { a2aProtocol } from "#doors/a2a/A2aProtocol"
 import { TaskPushes } from "#doors/a2a/TaskPushes"
 import { TaskWatches } from "#doors/a2a/TaskWatches"
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
@@ -20,11 +21,13 @@ import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
 import { GroupsHttp } from "#domain/groups/GroupsHttp"
 import { MessagesHttp } from "#domain/conversations/MessagesHttp"
 import { McpHttp } from "#doors/mcp/McpHttp"
+import { mcpProtocol } from "#doors/mcp/McpProtocol"
 import { MutesHttp } from "#domain/mutes/MutesHttp"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
 import { DirectoryHttp } from "#domain/directory/DirectoryHttp"
 import { HeldBytes } from "#ground/http/HeldBytes"
-import { HttpServer, type SelfContained } from "#ground/http/HttpServer"
+import { HttpServer } from "#ground/http/HttpServer"
+import type { SelfContained } from "#ground/http/Routing"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
 import { WireErrors } from "#ground/wire/WireErrors"
@@ -78,7 +81,10 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp,
 
 /** Listens once everything behind the routes is built and `ready` has completed. Needs the rooms' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
-  HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
+  HttpServer.layer(routes satisfies SelfContained<typeof routes>, {
+    protocols: (config) => [mcpProtocol(config), a2aProtocol],
+    ready
+  }).pipe(
     Layer.provideMerge(consoleServices),
     Layer.provideMerge(GatewayLive),
     Layer.provideMerge(TaskWatches.layer),

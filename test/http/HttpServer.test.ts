@@ -9,8 +9,9 @@ import { request as nodeRequest } from "node:http"
 import { subscribe, unsubscribe } from "node:diagnostics_channel"
 import { connect } from "node:net"
 import { Config, type Settings } from "#ground/platform/Config"
-import type { Answer } from "#ground/http/Answer"
+import type { ServerResponse } from "#ground/http/ServerResponse"
 import * as Endpoints from "#ground/http/Endpoints"
+import { mcpProtocol } from "#doors/mcp/McpProtocol"
 import { HttpServer, type Patience } from "#ground/http/HttpServer"
 import { later, DeferredResponse } from "#ground/http/DeferredResponse"
 import { Ids } from "#ground/platform/Ids"
@@ -82,7 +83,7 @@ class Never extends DeferredResponse {
     this.gate = gate
   }
 
-  override begin(response: Answer): void {
+  override begin(response: ServerResponse): void {
     response.worker = this
     this.gate.inside.count++
     Deferred.doneUnsafe(this.gate.entered, Effect.void)
@@ -169,7 +170,7 @@ const started = (settings: Partial<Settings> = {}, patience: Partial<Patience> =
     const events: Array<string> = []
     const scope = yield* Effect.acquireRelease(Scope.make(), (scope, exit) => Scope.close(scope, exit))
     const context = yield* Layer.buildWithScope(
-      HttpServer.layer(routes, patience).pipe(
+      HttpServer.layer(routes, { patience, protocols: (config) => [mcpProtocol(config)] }).pipe(
         Layer.provideMerge(Gate.layer),
         Layer.provideMerge(Readiness.layer),
         Layer.provide([Config.layerTest({ PORT: 0, ...settings }), Ids.layer, gatewayOf(events)])

@@ -1,6 +1,6 @@
 import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
-import { Answer } from "#ground/http/Answer"
-import { Asked } from "#ground/http/Asked"
+import { ServerResponse } from "#ground/http/ServerResponse"
+import { ServerRequest } from "#ground/http/ServerRequest"
 import { DeferredAnswer } from "#doors/mcp/DeferredAnswer"
 import { Socket } from "node:net"
 import { PassThrough } from "node:stream"
@@ -12,7 +12,7 @@ describe("an answer of /mcp that may come late", () => {
   /** A response whose bytes are collected. */
   const begin = () => {
     const wire = new PassThrough().setEncoding("latin1")
-    const response = new Answer(Object.assign(new Asked(new Socket()), { httpVersionMajor: 1, httpVersionMinor: 1 }))
+    const response = new ServerResponse(Object.assign(new ServerRequest(new Socket()), { httpVersionMajor: 1, httpVersionMinor: 1 }))
     response.assignSocket(wire as unknown as Socket)
     let sent = ""
     wire.on("data", (chunk: string) => void (sent += chunk))

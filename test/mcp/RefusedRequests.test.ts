@@ -1,5 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { hostFamily } from "#ground/http/HostFamily"
+import { hostFamily } from "#doors/mcp/HostFamily"
 import { MCP_HOSTS } from "#ground/platform/Metrics"
 import { newPair } from "../contract/Talk.ts"
 import { eventually } from "../support/Eventually.ts"

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { Headers, type HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
-import type { Asked } from "#ground/http/Asked"
-import { DirectRequest } from "#ground/http/DirectRequest"
+import type { ServerRequest } from "#ground/http/ServerRequest"
+import { BufferedRequest } from "#ground/http/BufferedRequest"
 import { Counted } from "./Budgets.ts"
 import { InternalError, NotFound, type WireFailure } from "#ground/wire/WireError"
 
@@ -69,7 +69,7 @@ export const makeApiCalls = (
   return {
     call: <A>(method: Method, url: string, body?: unknown) => {
       // Only the fields given here differ from the outer request. Its address and its answer's headers stay the same.
-      const inner = new DirectRequest(request.source as Asked, {
+      const inner = new BufferedRequest(request.source as ServerRequest, {
         method,
         url,
         headers,

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
-import { Asked } from "#ground/http/Asked"
+import { ServerRequest } from "#ground/http/ServerRequest"
 import { addressKey, addressOf, networksOf } from "#ground/http/ClientAddress"
 import { Config } from "#ground/platform/Config"
 import { isProbe } from "#ground/platform/Metrics"
@@ -65,7 +65,7 @@ export class Budgets extends Context.Service<Budgets, {
 
       /** From now on, the bytes that the request makes this process hold count for the agent. */
       const attribute = ({ source }: HttpServerRequest.HttpServerRequest, agentId: string): void => {
-        if (source instanceof Asked) source.agentId = agentId
+        if (source instanceof ServerRequest) source.agentId = agentId
       }
 
       const count = <A, E, R>(
@@ -102,7 +102,7 @@ export class Budgets extends Context.Service<Budgets, {
               ? Effect.fail(new Unauthorized())
               : Effect.andThen(limits.take(perAddress, keyOf(request)), Effect.suspend(() => {
                 const { headers, source } = request
-                if (source instanceof Asked) source.refused = { code: "UNAUTHORIZED", why: whyUnauthorized(headers["authorization"]) }
+                if (source instanceof ServerRequest) source.refused = { code: "UNAUTHORIZED", why: whyUnauthorized(headers["authorization"]) }
                 return Effect.fail(new Unauthorized())
               }))),
         ofAsset: (request) => limits.take(assets, keyOf(request)),

@@ -6,11 +6,11 @@ import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
 import type { DirectoryEntry } from "#domain/directory/DirectoryApi"
 import { makeApiCalls, path, query } from "#domain/auth/ApiCalls"
-import { directRoute } from "#ground/http/Endpoints"
+import { fastRoute } from "#ground/http/Endpoints"
 import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { bearerOf } from "#ground/wire/Bearer"
-import type { RpcId } from "#ground/wire/A2aErrors"
+import type { RpcId } from "./A2aErrors.ts"
 import { HandleInput } from "#ground/wire/Text"
 import { InternalError, isWireFailure, type WireFailure } from "#ground/wire/WireError"
 import { failureHeaders } from "#ground/wire/WireErrors"
@@ -224,18 +224,18 @@ export const A2aHttp = HttpRouter.use((router) =>
     const tasks = "/a2a/:handle/tasks"
     const configs = `${tasks}/:id/pushNotificationConfigs` as const
     yield* router.addAll([
-      directRoute("GET", "/a2a/:handle/.well-known/agent-card.json", card),
-      directRoute("POST", "/a2a/:handle", rpc),
-      directRoute(
+      fastRoute("GET", "/a2a/:handle/.well-known/agent-card.json", card),
+      fastRoute("POST", "/a2a/:handle", rpc),
+      fastRoute(
         "POST",
         "/a2a/:handle/:operation",
         rest(({ operation }) =>
           operation === "message:send" ? ["SendMessage", {}] : operation === "message:stream" ? ["SendStreamingMessage", {}] : undefined)
       ),
-      directRoute("GET", tasks, rest(() => ["ListTasks", {}])),
-      directRoute("GET", "/a2a/:handle/extendedAgentCard", rest(() => ["GetExtendedAgentCard", {}])),
-      directRoute("GET", `${tasks}/:id`, subscribe),
-      directRoute(
+      fastRoute("GET", tasks, rest(() => ["ListTasks", {}])),
+      fastRoute("GET", "/a2a/:handle/extendedAgentCard", rest(() => ["GetExtendedAgentCard", {}])),
+      fastRoute("GET", `${tasks}/:id`, subscribe),
+      fastRoute(
         "POST",
         `${tasks}/:id`,
         rest(({ id }) => {
@@ -243,10 +243,10 @@ export const A2aHttp = HttpRouter.use((router) =>
           return what === "cancel" ? ["CancelTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
         })
       ),
-      directRoute("POST", configs, rest(({ id }) => ["CreateTaskPushNotificationConfig", { taskId: id }])),
-      directRoute("GET", configs, rest(({ id }) => ["ListTaskPushNotificationConfigs", { taskId: id }])),
-      directRoute("GET", `${configs}/:config`, rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }])),
-      directRoute("DELETE", `${configs}/:config`, rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }]))
+      fastRoute("POST", configs, rest(({ id }) => ["CreateTaskPushNotificationConfig", { taskId: id }])),
+      fastRoute("GET", configs, rest(({ id }) => ["ListTaskPushNotificationConfigs", { taskId: id }])),
+      fastRoute("GET", `${configs}/:config`, rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }])),
+      fastRoute("DELETE", `${configs}/:config`, rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }]))
     ])
   })
 )

@@ -1,4 +1,4 @@
-import { A2A_DOMAIN, a2aRestBody, a2aRpcBody, type A2aShown, ERROR_INFO, RPC, type RpcId } from "#ground/wire/A2aErrors"
+import { A2A_DOMAIN, a2aRestBody, a2aRpcBody, type A2aShown, ERROR_INFO, RPC, type RpcId } from "./A2aErrors.ts"
 import { isWireFailure, type WireFailure } from "#ground/wire/WireError"
 
 /** An error of the protocol (its specification, 3.3.2 and 5.4): JSON-RPC's code, the HTTP status and its gRPC name. */

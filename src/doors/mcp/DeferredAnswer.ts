@@ -1,6 +1,6 @@
 import { HttpServerResponse } from "effect/http"
 import type { Readable } from "node:stream"
-import type { Answer } from "#ground/http/Answer"
+import type { ServerResponse } from "#ground/http/ServerResponse"
 import { DeferredResponse } from "#ground/http/DeferredResponse"
 import { InternalError } from "#ground/wire/WireError"
 import { COMMENT_MS } from "./Exchange.ts"
@@ -24,7 +24,7 @@ export type Making = (settled: (message: object | undefined) => void) => () => v
  */
 export class DeferredAnswer extends DeferredResponse {
   private readonly make: Making
-  private response: Answer | undefined
+  private response: ServerResponse | undefined
   private timer: NodeJS.Timeout | undefined
   private giveUp: (() => void) | undefined
 
@@ -33,7 +33,7 @@ export class DeferredAnswer extends DeferredResponse {
     this.make = make
   }
 
-  override begin(response: Answer): void {
+  override begin(response: ServerResponse): void {
     this.response = response
     response.worker = this
     response.req.release()
@@ -57,7 +57,7 @@ export class DeferredAnswer extends DeferredResponse {
   }
 }
 
-const comment = (response: Answer): void => {
+const comment = (response: ServerResponse): void => {
   if (!response.headersSent) response.writeHead(200, { "content-type": EVENT_STREAM, ...eventHeaders })
   response.write(": waiting\n\n")
 }

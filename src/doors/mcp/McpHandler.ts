@@ -6,22 +6,23 @@ import { Attachments } from "#domain/attachments/Attachments"
 import { Auth } from "#domain/auth/Auth"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
-import { Asked } from "#ground/http/Asked"
+import { ServerRequest } from "#ground/http/ServerRequest"
 import { EventStream, later } from "#ground/http/DeferredResponse"
-import { hostIsOwn, mcpOrigins } from "#ground/http/Origins"
+import { hostIsOwn } from "#ground/http/Origins"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Waiters } from "#doors/realtime/Waiters"
 import { bearerOf } from "#ground/wire/Bearer"
 import { Forbidden, type WireFailure } from "#ground/wire/WireError"
-import { answer, rpcBody, toResponse } from "#ground/wire/WireErrors"
+import { answer, toResponse } from "#ground/wire/WireErrors"
 import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { toolNamed } from "./Catalogue.ts"
 import { COMMENT_MS, exchange, type Exchanged } from "./Exchange.ts"
 import { MAX_INLINE } from "./FileTools.ts"
 import { eventStream, DeferredAnswer } from "./DeferredAnswer.ts"
 import { beginCall, type BegunCall, callTool, makeServer, type McpRequest, type Note, OLDER, type Report } from "./McpServer.ts"
+import { mcpOrigins, rpcBody } from "./McpProtocol.ts"
 import { type PlainCall, plainCallOf } from "./PlainCall.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
 import { waiting } from "./Texts.ts"
@@ -41,7 +42,7 @@ type Id = string | number | null
 
 /** The function keeps a reference to `source` alone, which lives as long as a wait anyway, and not to the whole request. */
 const noteOf = ({ source }: HttpServerRequest.HttpServerRequest): Note => {
-  const asked = source instanceof Asked ? source : undefined
+  const asked = source instanceof ServerRequest ? source : undefined
   return ({ code, message }) => {
     if (asked !== undefined) asked.refused ??= { code, why: message }
   }

@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { HttpRouter } from "effect/http"
-import { directRoute } from "#ground/http/Endpoints"
+import { fastRoute } from "#ground/http/Endpoints"
+import { MCP } from "./McpProtocol.ts"
 import type { makeMcpHandler } from "./McpHandler.ts"
 
 type Services = Effect.Services<ReturnType<typeof makeMcpHandler>>
@@ -14,6 +15,6 @@ export const McpHttp = HttpRouter.use((router) =>
       const { makeMcpHandler } = await import("./McpHandler.ts")
       return load(makeMcpHandler(router))
     })))
-    yield* router.addAll([directRoute("POST", "/mcp", Effect.flatten(handler))])
+    yield* router.addAll([fastRoute("POST", MCP, Effect.flatten(handler))])
   })
 )

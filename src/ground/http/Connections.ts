@@ -6,8 +6,8 @@ import type { Settings } from "#ground/platform/Config"
 import { connectionsBound, connectionsOpen, connectionsSilent, connectionsTurnedAway, type TURNED_AWAY } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { LogThrottle, MINUTE_MS } from "#ground/platform/LogThrottle"
-import type { Answer } from "./Answer.ts"
-import type { Asked } from "./Asked.ts"
+import type { ServerResponse } from "./ServerResponse.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
 import { addressKey, clientAddress, networksOf } from "./ClientAddress.ts"
 
 /**
@@ -221,12 +221,12 @@ export class Connections {
   }
 
   /** Bounds the connections of an HTTP server. The requests and upgrades on a connection are its work under way. */
-  guardRequests(server: HttpServer<typeof Asked, typeof Answer>): void {
+  guardRequests(server: HttpServer<typeof ServerRequest, typeof ServerResponse>): void {
     const { began, ended } = this
-    const finished = function(this: Answer): void {
+    const finished = function(this: ServerResponse): void {
       ended(this.req.socket)
     }
-    const onRequest = (request: Asked, response: Answer): void => {
+    const onRequest = (request: ServerRequest, response: ServerResponse): void => {
       began(request.socket)
       response.on("close", finished)
     }

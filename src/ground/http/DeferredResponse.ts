@@ -2,7 +2,7 @@ import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequ
 import { Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Readable } from "node:stream"
-import { Answer } from "./Answer.ts"
+import { ServerResponse } from "./ServerResponse.ts"
 
 /** Unread bytes at which an event stream ends. Its client opens a new stream. */
 const MAX_UNREAD = 1_048_576
@@ -28,7 +28,7 @@ export class EventStream extends Readable {
  */
 export abstract class DeferredResponse {
   /** Called once, when the route has ended. The late response sets itself as the `worker` of `response`. */
-  abstract begin(response: Answer): void
+  abstract begin(response: ServerResponse): void
   /** Called when the client disconnects before the response has ended. */
   abstract interruptUnsafe(): void
 }
@@ -47,7 +47,7 @@ export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {
       ? Effect.succeed(answered)
       : Effect.map(HttpServerRequest.HttpServerRequest, (request) => {
         const response = NodeHttpServerRequest.toServerResponse(request)
-        if (response instanceof Answer) response.source = body.body as Readable
+        if (response instanceof ServerResponse) response.source = body.body as Readable
         return answered
       })
   }
@@ -55,7 +55,7 @@ export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {
     // The router runs its routes uninterruptibly, but a shutdown has to interrupt late responses that have not ended in time.
     Effect.interruptible(Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
       const response = NodeHttpServerRequest.toServerResponse(request)
-      if (!(response instanceof Answer)) throw new Error("A late response answers a request over the network.")
+      if (!(response instanceof ServerResponse)) throw new Error("A late response answers a request over the network.")
       response.once("close", () => resume(Effect.succeed(HttpServerResponse.empty({ status: response.statusCode }))))
       late.begin(response)
       return Effect.sync(() => late.interruptUnsafe())

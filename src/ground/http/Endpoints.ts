@@ -16,17 +16,17 @@ interface Served {
   readonly handlers: ReadonlyMap<string, { readonly endpoint: HttpApiEndpoint.Top; readonly handler: Handler }>
 }
 
-/** Routes that answer every request with a whole response, and need only the request (see `isDirect`). */
+/** Routes that answer every request with a whole response, and need only the request (see `isFast`). */
 const direct = new WeakSet<object>()
 
 /**
  * Whether a route can be run without the router. Such a route answers as behind the router if its context has the request,
  * the parameters of the path and the query.
  */
-export const isDirect = (route: HttpRouter.Route<unknown, unknown>): boolean => direct.has(route)
+export const isFast = (route: HttpRouter.Route<unknown, unknown>): boolean => direct.has(route)
 
 /** A route outside the API's description that can be run without the router, because it answers every failure itself. */
-export const directRoute = <R>(
+export const fastRoute = <R>(
   method: Parameters<typeof HttpRouter.route>[0],
   path: HttpRouter.PathInput,
   handler: Effect.Effect<Answered, never, R>

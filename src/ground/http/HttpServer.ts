@@ -1,46 +1,15 @@
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import {
-  ByteSize,
-  Cause,
-  Clock,
-  Context,
-  Effect,
-  Exit,
-  Layer,
-  Logger,
-  Metric,
-  Random,
-  References,
-  Schedule,
-  Scope,
-  Tracer
-} from "effect"
-import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Context, Effect, Exit, Layer, Schedule, Scope } from "effect"
 import { isUtf8 } from "node:buffer"
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import { createServer, type IncomingMessage, type ServerResponse as NodeResponse } from "node:http"
 import { type AddressInfo, Socket } from "node:net"
 import type { Duplex } from "node:stream"
-import { Asked } from "./Asked.ts"
-import { addressKey, clientAddress } from "./ClientAddress.ts"
-import { HeldBytes } from "./HeldBytes.ts"
-import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from "./Answer.ts"
-import { clientConnections } from "./Connections.ts"
-import { makeDirect } from "./Direct.ts"
-import { isDirect } from "./Endpoints.ts"
-import { lateEnded } from "./DeferredResponse.ts"
-import { listen } from "./Listening.ts"
-import { hostFamily, shownAgent } from "./HostFamily.ts"
-import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"
-import { discard, hasBody, hasTooManyValues, MAX_VALUES, readBody } from "./RequestBody.ts"
-import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { Config, type Settings } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
+import { countRequest, isProbe, refusals } from "#ground/platform/Metrics"
 import { listeningUrl, listensOn } from "#ground/platform/PublicUrl"
-import { StallGuard } from "#ground/platform/StallGuard"
 import { Readiness } from "#ground/platform/Readiness"
 import { requestIdFrom } from "#ground/platform/RequestId"
-import { forTrace, TRACEPARENT, traceRequest } from "#ground/platform/Tracing"
-import { countMcpRequest, countRequest, isProbe, refusals } from "#ground/platform/Metrics"
+import { StallGuard } from "#ground/platform/StallGuard"
 import { LogVolume } from "#ground/platform/Telemetry"
 import {
   Forbidden,
@@ -52,18 +21,18 @@ import {
   wireBody,
   type WireFailure
 } from "#ground/wire/WireError"
-import { a2aRestBody, a2aRpcBody } from "#ground/wire/A2aErrors"
-import { answer, type Body, countFailures, refuse, rpcBody, toResponse } from "#ground/wire/WireErrors"
-import { makeRequestTimes } from "./RequestTimes.ts"
-
-/**
- * Checks at compile time that handlers get their services when their group is built
- * (`routes satisfies SelfContained<typeof routes>`), because the context of a request provides none.
- */
-export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R>
-  ? [HttpRouter.Request.Only<"Requires" | "GlobalRequires", R>] extends [never] ? L
-  : "a handler asks for a service at request time"
-  : never
+import { countFailures, refuse } from "#ground/wire/WireErrors"
+import { addressKey, clientAddress } from "./ClientAddress.ts"
+import { clientConnections } from "./Connections.ts"
+import { HeldBytes } from "./HeldBytes.ts"
+import { listen } from "./Listening.ts"
+import { apiOrigins, isOwnOrigin } from "./Origins.ts"
+import type { Protocol } from "./Protocol.ts"
+import { discard, hasTooManyValues, MAX_VALUES, readBody } from "./RequestBody.ts"
+import { decodedPath, isConsoleApi, makeRouting, NO_ENDPOINT, NO_PATH, pathOf } from "./Routing.ts"
+import { ServerRequest } from "./ServerRequest.ts"
+import { CORS_METHODS, CORS_REQUEST_HEADERS, ServerResponse } from "./ServerResponse.ts"
+import { UpgradeHandler } from "./UpgradeHandler.ts"
 
 /** Time limits of the server, in milliseconds. `firstByte`, `headers`, `request`, `stalled` and `linger` come from settings. */
 export interface Patience {
@@ -112,86 +81,9 @@ const every20Millis = Schedule.spaced("20 millis")
 /** The code with which a probe is answered while the node is not ready (wire.md C.13). It does not count as a refusal. */
 const NOT_READY = "NOT_READY"
 
-const MCP = "/mcp"
-const A2A = "/a2a/"
-/** How many times larger than other bodies a body on `/mcp` or below `/a2a` may be, because it may hold a file in base64. */
-const BASE64_BODY = 1.5
-/** Paths where files may come in base64. */
-const takesFiles = (path: string): boolean => path === MCP || path.startsWith(A2A)
-
 /** Whether a route takes raw bytes of any content type, with a size limit of its own. */
 const isRaw = (method: string | undefined, path: string): boolean =>
   method === "PUT" && (path.endsWith("/avatar") || path.startsWith("/v1/files/"))
-
-const [HASH, SLASH, SEMICOLON, QUESTION_MARK] = [35, 47, 59, 63]
-
-/** The path of a request target as the router sees it: without query, repeated slashes or trailing slash. */
-const pathOf = (target: string): string => {
-  let end = target.length
-  let slashes = false
-  for (let i = 0; i < end; i++) {
-    const code = target.charCodeAt(i)
-    if (code === QUESTION_MARK || code === HASH || code === SEMICOLON) end = i
-    else if (code === SLASH && target.charCodeAt(i + 1) === SLASH) slashes = true
-  }
-  const given = end === target.length ? target : target.slice(0, end)
-  const path = slashes ? given.replace(/\/{2,}/g, "/") : given
-  return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
-}
-
-/** A path with its escapes decoded, except those of separators; `undefined` if the path is not valid percent-encoded UTF-8. */
-const decodedPath = (path: string): string | undefined => {
-  if (!path.includes("%")) return path
-  try {
-    return decodeURI(path)
-  } catch {
-    return undefined
-  }
-}
-
-/** The paths of the operators' API as the router accepts them: in upper or lower case, with escapes, behind a host. */
-const CONSOLE_API = /^(?:https?:\/[^/]*)?\/console\/api(?:\/|$)/i
-/** Whether outsiders must get the same answer as from all other paths of the operators' API (wire.md O.1). */
-const isConsoleApi = (path: string): boolean => CONSOLE_API.test(decodedPath(path) ?? path)
-/** A path of the operators' API that no endpoint has. */
-const NO_ENDPOINT = "/console/api/"
-const NO_PATH = "This API has no such path."
-
-/** Errors on `/mcp` and below `/a2a` have those protocols' bodies wherever the path is known (wire.md M, N). */
-const bodyOf = (path: string): Body => {
-  if (path === MCP) return rpcBody
-  if (!path.startsWith(A2A)) return wireBody
-  return path.includes("/", A2A.length) ? a2aRestBody : (failure) => a2aRpcBody(failure)
-}
-const bodyFor = (target: string): Body => bodyOf(pathOf(target))
-
-/** A route of the server: its path's template, and the route itself if it can be run without the router. */
-interface Recorded {
-  readonly path: string
-  readonly route: HttpRouter.Route<unknown, unknown> | undefined
-}
-
-/** Wraps a router to record its routes. Their methods are needed for 405 and OPTIONS, and some can be run without the router. */
-const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recorded>): HttpRouter.HttpRouter => {
-  const seen = new Set<string>()
-  const record = (method: string, path: HttpRouter.PathInput, route?: HttpRouter.Route<unknown, unknown>) => {
-    // Outsiders get the same answer from every path of the operators' API, whatever the method (wire.md O.1).
-    if (method === "*" || path.startsWith("/console/api") || seen.has(`${method} ${path}`)) return
-    seen.add(`${method} ${path}`)
-    routes.on(method, path, { path, route: route !== undefined && isDirect(route) ? route : undefined })
-  }
-  return HttpRouter.HttpRouter.of({
-    ...router,
-    addAll: (added) => {
-      for (const route of added) record(route.method, route.path, route)
-      return router.addAll(added)
-    },
-    add: (method, path, handler, options) => {
-      record(method, path)
-      return router.add(method, path, handler, options)
-    }
-  })
-}
 
 /** Runs when the server is asked to stop, before its port closes. A node hands over its shards here. */
 export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http/HttpServer/BeforeClosing", {
@@ -211,16 +103,27 @@ export class HttpServer extends Context.Service<HttpServer, {
   /** Base of absolute URLs: PUBLIC_URL, or the address that the server listens on. */
   readonly url: string
 }>()("parley/http/HttpServer") {
-  /** Builds `routes`, waits for `ready`, then listens. */
+  /** Builds `routes`, waits for `ready`, then listens. `protocols` are the protocols whose paths are not below `/v1`. */
   static readonly layer = <A, E, R, E2 = never, R2 = never>(
     routes: Layer.Layer<A, E, R>,
-    changes?: Partial<Patience>,
-    ready: Effect.Effect<unknown, E2, R2> = Effect.void
+    { patience, protocols = () => [], ready = Effect.void }: {
+      readonly patience?: Partial<Patience>
+      readonly protocols?: (config: Settings) => ReadonlyArray<Protocol>
+      readonly ready?: Effect.Effect<unknown, E2, R2>
+    } = {}
   ) =>
-    Layer.effect(HttpServer, Effect.flatMap(Config, (config) => serve(routes, { ...patienceOf(config), ...changes }, ready)))
+    Layer.effect(
+      HttpServer,
+      Effect.flatMap(Config, (config) => serve(routes, { ...patienceOf(config), ...patience }, protocols(config), ready))
+    )
 }
 
-const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience, ready: Effect.Effect<unknown, E2, R2>) =>
+const serve = <A, E, R, E2, R2>(
+  routes: Layer.Layer<A, E, R>,
+  patience: Patience,
+  protocols: ReadonlyArray<Protocol>,
+  ready: Effect.Effect<unknown, E2, R2>
+) =>
   Effect.gen(function*() {
     const config = yield* Config
     const ids = yield* Ids
@@ -230,121 +133,36 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const held = yield* HeldBytes
     const scope = yield* Effect.scope
 
-    const known = FindMyWay.make<Recorded>({ maxParamLength: 16_384 })
-    const recordingRouter = Layer.effect(
-      HttpRouter.HttpRouter,
-      Effect.map(HttpRouter.HttpRouter, (router) => recording(router, known))
-    )
-    const routed = yield* HttpRouter.toHttpEffect(Layer.provide(routes, recordingRouter)).pipe(
-      // The router accepts path parameters as long as the request line; routes validate the length themselves.
-      Effect.provideService(HttpRouter.RouterConfig, { maxParamLength: 16_384 })
-    )
-    const methodsOf = (target: string): Array<string> => {
-      const methods = CORS_METHODS.split(", ").filter((method) => known.find(method, target) !== undefined)
-      if (methods.length === 0) return methods
-      if (methods.includes("GET")) methods.push("HEAD")
-      return [...methods, "OPTIONS"]
-    }
-
-    const noRoute = ({ source, url }: HttpServerRequest.HttpServerRequest) => {
-      const methods = methodsOf(url)
-      const failure = methods.length === 0 ? new NotFound({ message: NO_PATH }) : new MethodNotAllowed()
-      if (source instanceof Asked) source.refused = { code: failure.code, why: failure.message }
-      return toResponse(failure, methods.length === 0 ? undefined : { allow: methods.join(", ") }, bodyFor(url))
-    }
-    const withBody = Effect.withFiber((fiber) => {
-      const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-      const { source } = request
-      // Shadows the getter that would read the stream, because the stream is already consumed.
-      if (source instanceof Asked) {
-        if (source.answered !== undefined) return Effect.succeed(source.answered)
-        if (source.body !== undefined) Object.defineProperty(request, "text", { value: Effect.succeed(source.body) })
-      }
-      return Effect.flatMap(routed, lateEnded)
-    })
-    const app = Effect.catchCause(withBody, (cause) => {
-      for (const reason of cause.reasons) {
-        if (
-          Cause.isFailReason(reason) && HttpServerError.isHttpServerError(reason.error) &&
-          reason.error.reason._tag === "RouteNotFound"
-        ) return Effect.map(HttpServerRequest.HttpServerRequest, noRoute)
-      }
-      return Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ source, url }) =>
-        // The client has disconnected, so nothing is sent, and the request does not count as refused.
-        source instanceof Asked && source.socket.destroyed && Cause.hasInterruptsOnly(cause)
-          ? Effect.succeed(HttpServerResponse.empty())
-          : answer(cause, bodyFor(url)))
-    })
-
-    const times = makeRequestTimes(known)
-    /** Runs `app` as a span of the request's trace, unless the request is a probe. */
-    const traced = Effect.withFiber((fiber): typeof app => {
-      const { headers, method, url } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-      if (isProbe(pathOf(url))) return app
-      const trace = traceRequest(headers[TRACEPARENT])
-      if (trace === undefined) return app
-      return Effect.onExit(forTrace(trace.context, app), (exit) =>
-        Effect.sync(() => {
-          const route = times.routeOf(method, pathOf(url))
-          const status = Exit.isSuccess(exit) ? exit.value.status : 0
-          const attributes = { "http.request.method": method, "http.route": route, "http.response.status_code": status }
-          trace.end(`${method} ${route}`, attributes, status >= 500 || status === 0 ? String(status) : undefined)
-        }))
-    })
-
-    const traces = config.OTEL_EXPORTER_OTLP_ENDPOINT !== undefined
+    const protocolOf = (path: string): Protocol | undefined => protocols.find((protocol) => protocol.includes(path))
     const requestScope = yield* Scope.fork(scope, "parallel")
-    // The initial context is copied for every request. Handlers have their services already, so only the runtime's
-    // own references are kept in it.
-    const [handleRouted, handleDirect] = yield* Effect.flatMap(
-      NodeHttpServer.makeHandler(traces ? traced : app, { scope: requestScope }),
-      (handleRouted) =>
-        Effect.map(
-          makeDirect(requestScope, (request, response, answered) => {
-            request.answered = answered
-            handleRouted(request, response)
-          }),
-          (handleDirect) => [handleRouted, handleDirect] as const
-        )
-    ).pipe(
-      withRuntimeOnly,
-      Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
+    const { handle, methodsOf, times } = yield* makeRouting(
+      routes,
+      config,
+      requestScope,
+      (path) => protocolOf(path)?.refusalBodyOf(path) ?? wireBody
     )
-    // A route that runs without the router makes no span for each request, and runs no middleware of the router.
-    const mayBeDirect = !traces && (yield* Tracer.Tracer) === Tracer.nativeTracer
-    /** Runs a route without the router if the result is the same, and otherwise with it, as for HEAD and errors. */
-    const handle = (request: Asked, response: Answer): void => {
-      const { method = "", url = "" } = request
-      const whole = request.body !== undefined || !hasBody(request)
-      const found = mayBeDirect && whole && url.startsWith("/") ? known.find(method, url) : undefined
-      if (found?.handler.route === undefined) handleRouted(request, response)
-      else handleDirect(found.handler.route, found, request, response)
-    }
 
     const allowOrigin = apiOrigins(config)
-    const allowMcpOrigin = mcpOrigins(config)
 
     const volume = yield* LogVolume
     const context = yield* Effect.context<never>()
     const log = Effect.runForkWith(context)
-    const addressOf = ({ headers, socket }: Asked): string => {
+    const addressOf = ({ headers, socket }: ServerRequest): string => {
       const forwarded = headers["x-forwarded-for"]
       return addressKey(clientAddress(socket.remoteAddress, typeof forwarded === "string" ? forwarded : undefined, config.TRUST_PROXY))
     }
-    const state = { draining: false, held, peerOf: (request: Asked): string => request.agentId ?? addressOf(request) }
+    const state = { draining: false, held, peerOf: (request: ServerRequest): string => request.agentId ?? addressOf(request) }
     countFailures((code) => {
       if (code !== NOT_READY) refusals.at("http", code).add()
     })
     let inFlight = 0
-    function finished(this: Answer) {
+    function finished(this: ServerResponse) {
       inFlight--
       this.over()
       times.observe(this.req.method, this.path, performance.now() - this.began)
       if (!this.writableEnded) this.worker?.interruptUnsafe()
       const { refused } = this.req
-      if (this.host !== undefined && this.req.method === "POST" && this.headersSent) {
-        countMcpRequest(this.host, this.statusCode, refused !== undefined)
-      }
+      this.protocol?.ended?.(this)
       if (volume.level === "debug" && !isProbe(this.path)) {
         log(Effect.logDebug(refused === undefined ? "Answered" : "Refused").pipe(Effect.annotateLogs({
           request_id: this.requestId,
@@ -352,9 +170,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
           path: pathOf(this.req.url ?? ""),
           status: this.statusCode,
           ...refused,
-          ...(refused === undefined || this.host === undefined
-            ? {}
-            : { host: this.host, user_agent: shownAgent(this.req.headers["user-agent"]) })
+          ...(refused === undefined || this.clientKind === undefined ? {} : { host: this.clientKind, user_agent: this.req.userAgent ?? "" })
         })))
       }
     }
@@ -362,14 +178,12 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     // Parsing a body of a megabyte with very many fields takes half a second, so each route takes only the size that it needs.
     const sendBody = Math.min(config.LIMITS_BODY_BYTES, ESCAPED * config.LIMITS_MESSAGE_BYTES + PUBLIC_BODY)
     const publicBody = Math.min(config.LIMITS_BODY_BYTES, PUBLIC_BODY)
-    const maxBodyOf = (path: string): number =>
+    const maxBodyOf = (path: string, protocol: Protocol | undefined): number =>
       path === "/v1/messages"
         ? sendBody
-        : takesFiles(path)
-        ? config.LIMITS_BODY_BYTES * BASE64_BODY
         : publicBodies.has(path)
         ? publicBody
-        : config.LIMITS_BODY_BYTES
+        : config.LIMITS_BODY_BYTES * (protocol?.bodyFactor ?? 1)
 
     /** The failure of the checks that need no route, or undefined if the request passes. */
     const refusal = (request: IncomingMessage, path: string, raw: boolean, maxBytes: number): WireFailure | undefined => {
@@ -385,7 +199,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }
 
     /** Refuses a request before its route. On the operators' API, the answer to everybody is the 404 of a path without an endpoint. */
-    const refuseEarly = (request: Asked, response: Answer, failure: WireFailure): void => {
+    const refuseEarly = (request: ServerRequest, response: ServerResponse, failure: WireFailure): void => {
       if (!isConsoleApi(response.path)) return response.refuse(failure)
       request.url = NO_ENDPOINT
       request.body = ""
@@ -404,7 +218,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     /** The number of responses of each connection that wait behind others. */
     const behind = new WeakMap<Socket, number>()
     /** Counts a response that waits behind others. Returns `false`, and cuts the connection, if too many wait. */
-    const queueBehind = (response: Answer): boolean => {
+    const queueBehind = (response: ServerResponse): boolean => {
       const { socket } = response.req
       const before = behind.get(socket) ?? 0
       if (socket.destroyed || before >= MAX_PIPELINED) {
@@ -416,7 +230,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       return true
     }
 
-    const onRequest = (request: Asked, response: Answer, expectsContinue = false) => {
+    const onRequest = (request: ServerRequest, response: ServerResponse, expectsContinue = false) => {
       if (response.socket === null && !queueBehind(response)) return
       inFlight++
       response.on("close", finished)
@@ -426,12 +240,10 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       response.server = state
       response.began = performance.now()
       const path = response.path = pathOf(request.url ?? "/")
-      if (path.startsWith("/v1/") || path === "/v1") response.allowOrigin = allowOrigin(request.headers.origin)
-      response.refusalBody = bodyOf(path)
-      if (path === MCP) {
-        response.allowOrigin = allowMcpOrigin(request.headers.origin)
-        response.host = hostFamily(request.headers["user-agent"])
-      }
+      const isApi = path.startsWith("/v1/") || path === "/v1"
+      const protocol = isApi ? undefined : protocolOf(path)
+      response.allowOrigin = isApi ? allowOrigin(request.headers.origin) : protocol?.cors?.allowOrigin(request.headers.origin)
+      if (protocol !== undefined) response.isOf(protocol)
       if (request.method === "OPTIONS" && !isConsoleApi(path)) {
         request.resume()
         const methods = methodsOf(path)
@@ -439,7 +251,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
           "allow": methods.length === 0 ? CORS_METHODS : methods.join(", "),
           ...(response.allowOrigin === undefined ? undefined : {
             "access-control-allow-methods": CORS_METHODS,
-            "access-control-allow-headers": path === MCP ? MCP_REQUEST_HEADERS : CORS_REQUEST_HEADERS,
+            "access-control-allow-headers": protocol?.cors?.requestHeaders ?? CORS_REQUEST_HEADERS,
             "access-control-max-age": "86400"
           })
         })
@@ -447,7 +259,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         return
       }
       const raw = isRaw(request.method, path)
-      const maxBytes = maxBodyOf(path)
+      const maxBytes = maxBodyOf(path, protocol)
       const refused = refusal(request, path, raw, maxBytes)
       if (refused !== undefined) {
         if (expectsContinue) response.shouldKeepAlive = false
@@ -495,12 +307,12 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       // Node times out a connection without a byte after `headers` milliseconds.
       if (socket instanceof Socket && socket.bytesRead === 0) return void socket.destroy()
       // The unfinished response of this connection, which Node keeps on the socket.
-      const current = (socket as Duplex & { readonly _httpMessage?: ServerResponse | null })._httpMessage
+      const current = (socket as Duplex & { readonly _httpMessage?: NodeResponse | null })._httpMessage
       if (error.code === "ECONNRESET" || !socket.writable || current?.headersSent === true) {
         socket.destroy()
         return
       }
-      const id = current instanceof Answer ? current.requestId : requestIdFrom(undefined, ids)
+      const id = current instanceof ServerResponse ? current.requestId : requestIdFrom(undefined, ids)
       const [status, message] = error.code === "HPE_HEADER_OVERFLOW"
         ? [431, "The request line and headers are larger than 16 KiB."] as const
         : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
@@ -509,12 +321,12 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         ? [413, "The chunk extensions are too large."] as const
         : [400, "This is not a valid HTTP request."] as const
       countRequest(undefined, status)
-      refuse(socket, { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status }, id, undefined, current instanceof Answer ? current.refusalBody : undefined)
+      refuse(socket, { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status }, id, undefined, current instanceof ServerResponse ? current.refusalBody : undefined)
     }
 
     const server = createServer({
-      IncomingMessage: Asked,
-      ServerResponse: Answer,
+      IncomingMessage: ServerRequest,
+      ServerResponse,
       headersTimeout: patience.headers,
       requestTimeout: patience.request,
       keepAliveTimeout: patience.keepAlive,
@@ -575,18 +387,3 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
 
     return HttpServer.of({ port, url: config.PUBLIC_URL ?? listeningUrl(config) })
   })
-
-const runtimeKeys: ReadonlySet<string> = new Set([
-  Clock.Clock,
-  HttpIncomingMessage.MaxBodySize,
-  Logger.CurrentLoggers,
-  Metric.MetricRegistry,
-  Random.Random,
-  References.CurrentLogAnnotations,
-  References.MinimumLogLevel,
-  Tracer.Tracer
-].map((reference) => reference.key))
-
-const withRuntimeOnly = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.updateContext(self, (context: Context.Context<R>): Context.Context<R> =>
-    Context.makeUnsafe(new Map(Array.from(context.mapUnsafe).filter(([key]) => runtimeKeys.has(key)))))

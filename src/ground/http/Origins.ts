@@ -1,12 +1,13 @@
 import type { Settings } from "#ground/platform/Config"
 import { listeningUrl, publicUrl } from "#ground/platform/PublicUrl"
 
-const listed = (config: Settings): ReadonlySet<string> =>
+/** The origins that ALLOWED_ORIGINS lists. */
+export const listedOrigins = (config: Settings): ReadonlySet<string> =>
   new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
 
 /** The value of Access-Control-Allow-Origin for `/v1/*`. It is empty for an origin whose pages may not call the API. */
 export const apiOrigins = (config: Settings): (origin: string | undefined) => string => {
-  const origins = listed(config)
+  const origins = listedOrigins(config)
   return (origin) => origins.has("*") ? "*" : origin !== undefined && origins.has(origin) ? origin : ""
 }
 
@@ -16,17 +17,6 @@ export const apiOrigins = (config: Settings): (origin: string | undefined) => st
  */
 export const isOwnOrigin = (config: Settings, origin: string, host: string | undefined): boolean =>
   URL.canParse(origin) && (new URL(origin).host === host || origin === new URL(publicUrl(config)).origin)
-
-/**
- * The value of Access-Control-Allow-Origin for `/mcp`. This server's own origin is allowed, and the origins that
- * ALLOWED_ORIGINS lists by name. `*` allows no origin, because an agent host on the same machine may send its key on
- * behalf of any page (wire.md M).
- */
-export const mcpOrigins = (config: Settings): (origin: string | undefined) => string => {
-  const origins = listed(config)
-  return (origin) =>
-    origin !== undefined && origin !== "*" && (origins.has(origin) || origin === new URL(publicUrl(config)).origin) ? origin : ""
-}
 
 const isLoopback = (hostname: string): boolean =>
   hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(hostname)

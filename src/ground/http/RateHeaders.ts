@@ -1,6 +1,6 @@
 import { Context, Effect } from "effect"
 import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { Asked, type ShownLimit } from "./Asked.ts"
+import { ServerRequest, type ShownLimit } from "./ServerRequest.ts"
 
 /** The `RateLimit-*` headers (wire.md C.0, Rate headers). */
 export const rateHeaders = ({ limit, remaining, resetMs }: ShownLimit): Readonly<Record<string, string>> => ({
@@ -11,14 +11,14 @@ export const rateHeaders = ({ limit, remaining, resetMs }: ShownLimit): Readonly
 
 /**
  * Describes a limit in the headers of the response to the request in `context`, also if the response is a failure. Of several
- * limits, the headers describe the one with the fewest requests remaining. `Answer` writes the headers once, and headers that
+ * limits, the headers describe the one with the fewest requests remaining. `ServerResponse` writes the headers once, and headers that
  * the route itself sets take precedence. Without a request nothing happens.
  */
 export const showLimit = (context: Context.Context<never>, shown: ShownLimit): void => {
   const request = Context.getOrUndefined(context, HttpServerRequest.HttpServerRequest)
   if (request === undefined) return
   const { source } = request
-  if (source instanceof Asked) {
+  if (source instanceof ServerRequest) {
     if (source.limit === undefined || source.limit.remaining >= shown.remaining) source.limit = shown
   } else {
     HttpEffect.appendPreResponseHandlerUnsafe(context, (_request, response) =>

@@ -77,7 +77,7 @@ export const refusals = new Counter({
   labels: { door: undefined, code: undefined }
 })
 
-/** The families of agent hosts, which the server distinguishes by their `User-Agent` (src/ground/http/HostFamily.ts). */
+/** The families of agent hosts, which the server distinguishes by their `User-Agent` (src/doors/mcp/HostFamily.ts). */
 export const MCP_HOSTS = [
   "claude-code", "claude", "codex", "openai", "gemini", "opencode", "openclaw", "cursor", "vscode", "cline", "goose", "python", "bun",
   "node", "none", "other"
@@ -91,7 +91,7 @@ export const mcpRequests = new Counter({
 })
 
 /** Counts an answered request to `/mcp`. */
-export const countMcpRequest = (host: (typeof MCP_HOSTS)[number], status: number, isRefused: boolean): void =>
+export const countMcpRequest = (host: string, status: number, isRefused: boolean): void =>
   mcpRequests.at(host, status === 401 ? "unauthorized" : isRefused || status >= 400 ? "refused" : "answered").add()
 
 export const heldBytes = new Gauge({

@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { Asked, type Reading } from "#ground/http/Asked"
+import { ServerRequest, type Reading } from "#ground/http/ServerRequest"
 import { Config } from "#ground/platform/Config"
 import { largeReads } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
@@ -351,7 +351,7 @@ export class LargeReads extends Context.Service<LargeReads, {
           )
         })
 
-      const attach = (source: Asked, reading: Reading): void => {
+      const attach = (source: ServerRequest, reading: Reading): void => {
         // If the client has disconnected while the request waited, no answer leaves.
         if (source.isOver || source.socket.destroyed || source.reading !== undefined) reading.left()
         else source.reading = reading
@@ -360,7 +360,7 @@ export class LargeReads extends Context.Service<LargeReads, {
       const untilLeft = (slots: number): Bounded => (key, size, effect) =>
         Effect.withFiber((fiber) => {
           const source = Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.source
-          if (!(source instanceof Asked)) return during(slots)(key, size, effect)
+          if (!(source instanceof ServerRequest)) return during(slots)(key, size, effect)
           // A request that calls other endpoints for its answer has one slot for all these calls.
           if (source.reading !== undefined) return effect
           return Effect.flatMap(
@@ -377,7 +377,7 @@ export class LargeReads extends Context.Service<LargeReads, {
             return Effect.andThen(
               slotOf(files, address, config.HTTP_FILES_PER_ADDRESS, 1, (slot) =>
                 // The file stays open until the answer has left, however early its last bytes are read.
-                attach(source as Asked, { encoded: () => undefined, cut: () => undefined, left: () => slot.left() })),
+                attach(source as ServerRequest, { encoded: () => undefined, cut: () => undefined, left: () => slot.left() })),
               effect
             )
           }),

@@ -36,18 +36,8 @@ export const countFailures = (counter: (code: string) => void): void => {
   count = counter
 }
 
-/** JSON-RPC's code for a failure that has none of its own. */
-const RPC_REFUSED = -32_000
-
 /** Makes the body of a response from a failure. */
 export type Body = (failure: WireFailure) => object
-
-/** The body of a refusal on `/mcp`: a JSON-RPC error, with the wire's body as its data (wire.md M). */
-export const rpcBody = (failure: WireFailure, id: string | number | null = null) => ({
-  jsonrpc: "2.0",
-  error: { code: RPC_REFUSED, message: failure.message, data: wireBody(failure) },
-  id
-})
 
 /** The HTTP response for a failure: status, body and headers. */
 export const toResponse = (

@@ -4,9 +4,9 @@ import { Readable } from "node:stream"
 import { forRequest } from "#ground/platform/RequestId"
 import { Unavailable } from "#ground/wire/WireError"
 import { answer } from "#ground/wire/WireErrors"
-import type { Answer } from "./Answer.ts"
-import type { Asked } from "./Asked.ts"
-import { DirectRequest } from "./DirectRequest.ts"
+import type { ServerResponse } from "./ServerResponse.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
+import { BufferedRequest } from "./BufferedRequest.ts"
 import { lateResponseOf } from "./DeferredResponse.ts"
 import { SlotList } from "./SlotList.ts"
 
@@ -33,16 +33,16 @@ const MAX_LISTENERS = 20
  * with the same services in its context as behind the router. The work of the router, of the request's span and of streamed
  * responses is left out. `other` sends the responses that are neither plain nor late.
  */
-export const makeDirect = (
+export const makeFastPath = (
   scope: Scope.Scope,
-  other: (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse) => void
+  other: (request: ServerRequest, response: ServerResponse, answered: HttpServerResponse.HttpServerResponse) => void
 ) =>
   Effect.gen(function*() {
     const services = yield* Effect.context<never>()
     const report = Effect.runForkWith(services)
     /** Late responses that have not ended. */
-    const late = new Set<Answer>()
-    function ended(this: Answer) {
+    const late = new Set<ServerResponse>()
+    function ended(this: ServerResponse) {
       late.delete(this)
     }
     const underWay = new SlotList<Fiber.Fiber<unknown, unknown>>()
@@ -57,7 +57,7 @@ export const makeDirect = (
       return Fiber.interruptAll(underWay.all)
     }))
 
-    const send = (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse): void => {
+    const send = (request: ServerRequest, response: ServerResponse, answered: HttpServerResponse.HttpServerResponse): void => {
       if (response.destroyed || response.writableEnded) return
       const begun = lateResponseOf(answered)
       if (begun !== undefined) {
@@ -86,9 +86,9 @@ export const makeDirect = (
       if (closing !== undefined) report(closing)
     }
 
-    return (route: Route, { params, searchParams }: Found, request: Asked, response: Answer): void => {
+    return (route: Route, { params, searchParams }: Found, request: ServerRequest, response: ServerResponse): void => {
       const ending = Scope.makeUnsafe()
-      let context = Context.add(services, HttpServerRequest.HttpServerRequest, new DirectRequest(request)) as Context.Context<unknown>
+      let context = Context.add(services, HttpServerRequest.HttpServerRequest, new BufferedRequest(request)) as Context.Context<unknown>
       context = Context.add(context, HttpServerRequest.ParsedSearchParams, searchParams)
       context = Context.add(context, HttpRouter.RouteContext, { params, route })
       context = Context.add(context, Scope.Scope, ending)

@@ -1,7 +1,7 @@
 import { NodeHttpIncomingMessage } from "@effect/platform-node/NodeHttpIncomingMessage"
 import { Effect, Option, Stream } from "effect"
 import { Cookies, Headers, type HttpMethod, HttpServerError, HttpServerRequest } from "effect/http"
-import type { Asked } from "./Asked.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
 
 /** The changes to a request since it came over the network. */
 type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0] & {
@@ -10,17 +10,17 @@ type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0] & {
 }
 
 /** A request whose body is already read, in the form in which its endpoint gets it. */
-export class DirectRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
+export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
   implements HttpServerRequest.HttpServerRequest
 {
   readonly [HttpServerRequest.TypeId]: typeof HttpServerRequest.TypeId = HttpServerRequest.TypeId
-  declare readonly source: Asked
+  declare readonly source: ServerRequest
   readonly method: string
   readonly url: string
   private readonly changes: Changes
   private known: Headers.Headers | undefined
 
-  constructor(source: Asked, changes: Changes = {}) {
+  constructor(source: ServerRequest, changes: Changes = {}) {
     super(source, (cause) => new HttpServerError.HttpServerError({ reason: new HttpServerError.RequestParseError({ request: this, cause }) }))
     this.method = changes.method ?? source.method ?? ""
     this.url = changes.url ?? source.url ?? ""
@@ -87,12 +87,12 @@ export class DirectRequest extends NodeHttpIncomingMessage<HttpServerError.HttpS
     }))
   }
 
-  modify(changes: Changes): DirectRequest {
-    return new DirectRequest(this.source, { ...this.changes, ...changes })
+  modify(changes: Changes): BufferedRequest {
+    return new BufferedRequest(this.source, { ...this.changes, ...changes })
   }
 
   override toString(): string {
-    return `DirectRequest(${this.method} ${this.url.replace(/\?.*$/s, "")})`
+    return `BufferedRequest(${this.method} ${this.url.replace(/\?.*$/s, "")})`
   }
 
   override toJSON(): unknown {

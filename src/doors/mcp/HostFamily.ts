@@ -20,14 +20,8 @@ const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
   ["node", /\bnode\b|undici|axios/]
 ]
 
-/** Longer names are shortened to this length. */
-const MAX_LENGTH = 80
-
-/** The name in a client's `User-Agent`, for a line of the log. */
-export const shownAgent = (userAgent: string | undefined): string => (userAgent ?? "").slice(0, MAX_LENGTH)
-
 /** The family of an agent host by its `User-Agent`: one of a few names, because it is a label of a metric. */
 export const hostFamily = (userAgent: string | undefined): Family => {
-  const text = shownAgent(userAgent).toLowerCase()
+  const text = (userAgent ?? "").toLowerCase()
   return text === "" ? "none" : PATTERNS.find(([, pattern]) => pattern.test(text))?.[0] ?? "other"
 }

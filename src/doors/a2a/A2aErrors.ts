@@ -1,4 +1,4 @@
-import type { WireFailure } from "./WireError.ts"
+import type { WireFailure } from "#ground/wire/WireError"
 
 /** The parts of a failure that an A2A error shows. */
 export type A2aShown = Pick<WireFailure, "code" | "message" | "details"> & {

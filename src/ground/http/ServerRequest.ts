@@ -28,8 +28,11 @@ export interface Reading {
 const PIECES = 1_000
 const LEAST_PIECE = 128
 
+/** A longer `User-Agent` is shortened to this length. */
+const MAX_USER_AGENT = 80
+
 /** A request to this server, with the facts about it that are found outside of its route. */
-export class Asked extends IncomingMessage {
+export class ServerRequest extends IncomingMessage {
   /** The whole body, if it is read before the route runs (RequestBody.ts). */
   body: string | undefined = undefined
   /** The limit that the answer describes: of all limits that the request counts against, the one with the fewest requests remaining. */
@@ -48,6 +51,11 @@ export class Asked extends IncomingMessage {
   #bytes = 0
   /** The response, if the router only has to send it. */
   answered: HttpServerResponse.HttpServerResponse | undefined = undefined
+
+  /** The client's `User-Agent`, shortened for the log. */
+  get userAgent(): string | undefined {
+    return this.headers["user-agent"]?.slice(0, MAX_USER_AGENT)
+  }
 
   /** Ends the connection if the body arrives in too many small pieces. Each piece takes time, and some 500 bytes of extra memory. */
   override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {

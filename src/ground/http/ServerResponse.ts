@@ -1,21 +1,17 @@
 import type { HttpServerResponse } from "effect/http"
-import { type OutgoingHttpHeaders, ServerResponse } from "node:http"
+import * as Http from "node:http"
 import type { Readable } from "node:stream"
 import { countProbe, countRequest, isProbe, refusals } from "#ground/platform/Metrics"
 import { wireBody, type WireFailure } from "#ground/wire/WireError"
 import { type Body, failureHeaders } from "#ground/wire/WireErrors"
-import type { Asked } from "./Asked.ts"
-import type { hostFamily } from "./HostFamily.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
 import { type Held, type HeldBytesAccount, progressOf, UNCOUNTED } from "./HeldBytes.ts"
+import type { Protocol } from "./Protocol.ts"
 import { rateHeaders } from "./RateHeaders.ts"
 
 /** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
 export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
-/** CORS: the headers that browsers may send to `/mcp`. */
-export const MCP_REQUEST_HEADERS =
-  "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, X-MCP-Structured, " +
-  "X-Request-Id"
 const CORS_RESPONSE_HEADERS =
   "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -28,7 +24,7 @@ export interface Serving {
   readonly draining: boolean
   readonly held: HeldBytesAccount
   /** The agent of a request, or the key of its IP address. */
-  readonly peerOf: (request: Asked) => string
+  readonly peerOf: (request: ServerRequest) => string
 }
 
 /**
@@ -36,7 +32,7 @@ export interface Serving {
  * added in `writeHead` because every response passes through it, and because headers passed to it together cost
  * less than headers set one by one.
  */
-export class Answer extends ServerResponse<Asked> {
+export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   requestId = ""
   /** The value of Access-Control-Allow-Origin, or undefined if the header is not sent. */
   allowOrigin: string | undefined
@@ -51,17 +47,26 @@ export class Answer extends ServerResponse<Asked> {
   path = ""
   /** The stream that the response sends. Its unread events count as unsent. */
   source: Readable | undefined
-  /** The family of the agent host, on `/mcp`. */
-  host: ReturnType<typeof hostFamily> | undefined
+  /** The protocol of the request's path; `undefined` on all paths without one. */
+  protocol: Protocol | undefined
+  /** The kind of the program that sent the request, if the protocol distinguishes kinds. */
+  clientKind: string | undefined
   /** Makes the body of a refusal. */
   refusalBody: Body = wireBody
   /** The fiber or DeferredResponse that works on the response, if the work is not done in its first turn of the event loop. */
   worker: { readonly interruptUnsafe: () => void } | undefined
 
+  /** Makes the response one of a protocol. Its path must be known. */
+  isOf(protocol: Protocol): void {
+    this.protocol = protocol
+    this.refusalBody = protocol.refusalBodyOf(this.path)
+    this.clientKind = protocol.clientKindOf?.(this.req.userAgent)
+  }
+
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
-    const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
+    const given = (typeof reason === "string" ? headers : headers ?? reason) as Http.OutgoingHttpHeaders | undefined
     const { limit } = this.req
-    const all: OutgoingHttpHeaders = limit === undefined ? { ...given } : { ...rateHeaders(limit), ...given }
+    const all: Http.OutgoingHttpHeaders = limit === undefined ? { ...given } : { ...rateHeaders(limit), ...given }
     all["x-request-id"] = this.requestId
     if (this.allowOrigin !== undefined) {
       if (this.req.headers.origin !== undefined) all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
@@ -141,7 +146,7 @@ export class Answer extends ServerResponse<Asked> {
     else this.end()
   }
 
-  refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {
+  refuse(failure: WireFailure, headers?: Http.OutgoingHttpHeaders): void {
     refusals.at("http", failure.code).add()
     this.req.refused ??= { code: failure.code, why: failure.message }
     const body = JSON.stringify(this.refusalBody(failure))

@@ -1,0 +1,21 @@
+import type { Body } from "#ground/wire/WireErrors"
+import type { ServerResponse } from "./ServerResponse.ts"
+
+/** A protocol with paths of its own beside `/v1`: what the server must know about these paths before a route runs. */
+export interface Protocol {
+  /** Whether a path, as the router sees it, belongs to the protocol. */
+  readonly includes: (path: string) => boolean
+  /** Returns the function that makes the body of a refusal on a path of the protocol. */
+  readonly refusalBodyOf: (path: string) => Body
+  /** How many times larger than `LIMITS_BODY_BYTES` a body may be. */
+  readonly bodyFactor: number
+  /** CORS: the value of Access-Control-Allow-Origin, and the headers that browsers may send. Without it, browsers may not call. */
+  readonly cors?: {
+    readonly allowOrigin: (origin: string | undefined) => string
+    readonly requestHeaders: string
+  }
+  /** The kind of the program that sends a request, by its `User-Agent`. The response keeps it as `clientKind`. */
+  readonly clientKindOf?: (userAgent: string | undefined) => string
+  /** Called when a response has left, or its client has disconnected. */
+  readonly ended?: (response: ServerResponse) => void
+}
