@@ -1,5 +1,4 @@
 import { Effect } from "effect"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Config } from "#ground/platform/Config"
@@ -21,7 +20,7 @@ const own = Effect.fnUntraced(function*(handle: string) {
     : yield* new Forbidden({ message: "Only the own account can be changed." })
 })
 
-export const AccountsHttp = Endpoints.group(apiOf(AccountsApi), "agents", (handlers) =>
+export const AccountsHttp = Endpoints.group(Endpoints.apiOf(AccountsApi), "agents", (handlers) =>
   Effect.gen(function*() {
     const accounts = yield* Accounts
     const agents = yield* Agents

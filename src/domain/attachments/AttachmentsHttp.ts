@@ -1,6 +1,5 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Config } from "#ground/platform/Config"
@@ -20,7 +19,7 @@ const targetOf = (payload: typeof NewUpload.Type): Effect.Effect<Announced["to"]
 }
 
 export const AttachmentsHttp = Endpoints.group(
-  apiOf(AttachmentsApi),
+  Endpoints.apiOf(AttachmentsApi),
   "attachments",
   Effect.fnUntraced(function*(handlers) {
     const attachments = yield* Attachments

@@ -1,6 +1,5 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { isAvatarKey } from "#domain/agents/AvatarUrl"
 import { CurrentAgent } from "#domain/auth/Authorization"
@@ -20,7 +19,7 @@ const own = Effect.fnUntraced(function*(handle: string) {
 })
 
 const handlers = Endpoints.group(
-  apiOf(AvatarsApi),
+  Endpoints.apiOf(AvatarsApi),
   "avatars",
   Effect.fnUntraced(function*(handlers) {
     const avatars = yield* Avatars

@@ -1,6 +1,5 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Config } from "#ground/platform/Config"
@@ -11,7 +10,7 @@ import { Contacts } from "./Contacts.ts"
 import { ContactsApi } from "./ContactsApi.ts"
 
 export const ContactsHttp = Endpoints.group(
-  apiOf(ContactsApi),
+  Endpoints.apiOf(ContactsApi),
   "contacts",
   Effect.fnUntraced(function*(handlers) {
     const contacts = yield* Contacts

@@ -1,6 +1,5 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Config } from "#ground/platform/Config"
@@ -19,7 +18,7 @@ const wantsArray = (headers: Readonly<Record<string, string | undefined>>, query
 }
 
 export const ConversationsHttp = Endpoints.group(
-  apiOf(ConversationsApi),
+  Endpoints.apiOf(ConversationsApi),
   "conversations",
   Effect.fnUntraced(function*(handlers) {
     const conversations = yield* Conversations

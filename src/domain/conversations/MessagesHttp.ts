@@ -1,6 +1,5 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Deliveries } from "#domain/deliveries/Deliveries"
@@ -36,7 +35,7 @@ const sentJson = (payload: typeof SendBody.Type, { backlog, body, created }: Sen
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
 
 export const MessagesHttp = Endpoints.group(
-  apiOf(MessagesApi),
+  Endpoints.apiOf(MessagesApi),
   "messages",
   Effect.fnUntraced(function*(handlers) {
     const config = yield* Config

@@ -1,5 +1,4 @@
 import { Effect } from "effect"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { figuresOf } from "#ground/wire/Page"
@@ -7,7 +6,7 @@ import { Directory } from "./Directory.ts"
 import { DirectoryApi } from "./DirectoryApi.ts"
 
 export const DirectoryHttp = Endpoints.group(
-  apiOf(DirectoryApi),
+  Endpoints.apiOf(DirectoryApi),
   "directory",
   Effect.fnUntraced(function*(handlers) {
     const directory = yield* Directory

@@ -1,5 +1,4 @@
 import { Effect } from "effect"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { avatarBody } from "#domain/avatars/AvatarBody"
 import { CurrentAgent } from "#domain/auth/Authorization"
@@ -10,7 +9,7 @@ import { Groups } from "./Groups.ts"
 import { GroupsApi } from "./GroupsApi.ts"
 
 export const GroupsHttp = Endpoints.group(
-  apiOf(GroupsApi),
+  Endpoints.apiOf(GroupsApi),
   "groups",
   Effect.fnUntraced(function*(handlers) {
     const config = yield* Config

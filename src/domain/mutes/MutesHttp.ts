@@ -1,5 +1,4 @@
 import { Clock, Effect } from "effect"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Config } from "#ground/platform/Config"
@@ -37,7 +36,7 @@ const untilOf = Effect.fnUntraced(function*(text: string | null | undefined) {
 })
 
 export const MutesHttp = Endpoints.group(
-  apiOf(MutesApi),
+  Endpoints.apiOf(MutesApi),
   "mutes",
   Effect.fnUntraced(function*(handlers) {
     const config = yield* Config

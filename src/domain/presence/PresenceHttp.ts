@@ -1,12 +1,11 @@
 import { Effect } from "effect"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Presences } from "./Presences.ts"
 import { PresenceApi } from "./PresenceApi.ts"
 
 export const PresenceHttp = Endpoints.group(
-  apiOf(PresenceApi),
+  Endpoints.apiOf(PresenceApi),
   "presence",
   Effect.fnUntraced(function*(handlers) {
     const presences = yield* Presences

@@ -1,7 +1,6 @@
 import { Effect, Fiber } from "effect"
 import { isRegistrable, toRecord } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { Config } from "#ground/platform/Config"
 import { AddressLimits } from "./AddressLimits.ts"
@@ -24,7 +23,7 @@ const inSteps = (stepMs: number) => <A, E, R>(effect: Effect.Effect<A, E, R>): E
   })
 
 /** Onboarding and recovery. An attempt with an invalid handle is not counted. Every other attempt counts for its IP address. */
-export const RegistrationHttp = Endpoints.group(apiOf(RegistrationApi), "registration", (handlers) =>
+export const RegistrationHttp = Endpoints.group(Endpoints.apiOf(RegistrationApi), "registration", (handlers) =>
   Effect.gen(function*() {
     const agents = yield* Agents
     const config = yield* Config

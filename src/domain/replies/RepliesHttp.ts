@@ -1,6 +1,5 @@
 import { Effect } from "effect"
 import { CurrentAgent } from "#domain/auth/Authorization"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { Config } from "#ground/platform/Config"
 import { RateLimits } from "#ground/rates/RateLimits"
@@ -9,7 +8,7 @@ import { Replies } from "./Replies.ts"
 import { RepliesApi } from "./RepliesApi.ts"
 
 export const RepliesHttp = Endpoints.group(
-  apiOf(RepliesApi),
+  Endpoints.apiOf(RepliesApi),
   "replies",
   Effect.fnUntraced(function*(handlers) {
     const config = yield* Config

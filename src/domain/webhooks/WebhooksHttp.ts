@@ -1,5 +1,4 @@
 import { Effect } from "effect"
-import { apiOf } from "#ground/http/ApiOf"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { confirm } from "#ground/wire/Confirmation"
@@ -9,7 +8,7 @@ import { Webhooks } from "./Webhooks.ts"
 import { WebhooksApi } from "./WebhooksApi.ts"
 
 export const WebhooksHttp = Endpoints.group(
-  apiOf(WebhooksApi),
+  Endpoints.apiOf(WebhooksApi),
   "webhooks",
   Effect.fnUntraced(function*(handlers) {
     const webhooks = yield* Webhooks

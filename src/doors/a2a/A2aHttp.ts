@@ -6,7 +6,6 @@ import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
 import type { DirectoryEntry } from "#domain/directory/DirectoryApi"
 import { makeApiCalls, path, query } from "#domain/auth/ApiCalls"
-import { fastRoute } from "#ground/http/Endpoints"
 import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { bearerOf } from "#ground/wire/Bearer"
@@ -224,18 +223,18 @@ export const A2aHttp = HttpRouter.use((router) =>
     const tasks = "/a2a/:handle/tasks"
     const configs = `${tasks}/:id/pushNotificationConfigs` as const
     yield* router.addAll([
-      fastRoute("GET", "/a2a/:handle/.well-known/agent-card.json", card),
-      fastRoute("POST", "/a2a/:handle", rpc),
-      fastRoute(
+      HttpRouter.route("GET", "/a2a/:handle/.well-known/agent-card.json", card),
+      HttpRouter.route("POST", "/a2a/:handle", rpc),
+      HttpRouter.route(
         "POST",
         "/a2a/:handle/:operation",
         rest(({ operation }) =>
           operation === "message:send" ? ["SendMessage", {}] : operation === "message:stream" ? ["SendStreamingMessage", {}] : undefined)
       ),
-      fastRoute("GET", tasks, rest(() => ["ListTasks", {}])),
-      fastRoute("GET", "/a2a/:handle/extendedAgentCard", rest(() => ["GetExtendedAgentCard", {}])),
-      fastRoute("GET", `${tasks}/:id`, subscribe),
-      fastRoute(
+      HttpRouter.route("GET", tasks, rest(() => ["ListTasks", {}])),
+      HttpRouter.route("GET", "/a2a/:handle/extendedAgentCard", rest(() => ["GetExtendedAgentCard", {}])),
+      HttpRouter.route("GET", `${tasks}/:id`, subscribe),
+      HttpRouter.route(
         "POST",
         `${tasks}/:id`,
         rest(({ id }) => {
@@ -243,10 +242,10 @@ export const A2aHttp = HttpRouter.use((router) =>
           return what === "cancel" ? ["CancelTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
         })
       ),
-      fastRoute("POST", configs, rest(({ id }) => ["CreateTaskPushNotificationConfig", { taskId: id }])),
-      fastRoute("GET", configs, rest(({ id }) => ["ListTaskPushNotificationConfigs", { taskId: id }])),
-      fastRoute("GET", `${configs}/:config`, rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }])),
-      fastRoute("DELETE", `${configs}/:config`, rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }]))
+      HttpRouter.route("POST", configs, rest(({ id }) => ["CreateTaskPushNotificationConfig", { taskId: id }])),
+      HttpRouter.route("GET", configs, rest(({ id }) => ["ListTaskPushNotificationConfigs", { taskId: id }])),
+      HttpRouter.route("GET", `${configs}/:config`, rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }])),
+      HttpRouter.route("DELETE", `${configs}/:config`, rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }]))
     ])
   })
 )

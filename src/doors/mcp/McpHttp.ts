@@ -1,6 +1,5 @@
 import { Effect } from "effect"
 import { HttpRouter } from "effect/http"
-import { fastRoute } from "#ground/http/Endpoints"
 import { MCP } from "./McpProtocol.ts"
 import type { makeMcpHandler } from "./McpHandler.ts"
 
@@ -15,6 +14,6 @@ export const McpHttp = HttpRouter.use((router) =>
       const { makeMcpHandler } = await import("./McpHandler.ts")
       return load(makeMcpHandler(router))
     })))
-    yield* router.addAll([fastRoute("POST", MCP, Effect.flatten(handler))])
+    yield* router.addAll([HttpRouter.route("POST", MCP, Effect.flatten(handler))])
   })
 )

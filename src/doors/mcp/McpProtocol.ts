@@ -42,7 +42,7 @@ export const mcpProtocol = (config: Settings): Protocol => ({
       "X-MCP-Structured, X-Request-Id"
   },
   clientKindOf: hostFamily,
-  ended: ({ clientKind, headersSent, req, statusCode }) => {
-    if (clientKind !== undefined && req.method === "POST" && headersSent) countMcpRequest(clientKind, statusCode, req.refused !== undefined)
+  ended: ({ clientKind, isRefused, method, status }) => {
+    if (method === "POST" && clientKind !== undefined && status !== undefined) countMcpRequest(clientKind, status, isRefused)
   }
 })

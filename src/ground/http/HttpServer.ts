@@ -162,7 +162,12 @@ const serve = <A, E, R, E2, R2>(
       times.observe(this.req.method, this.path, performance.now() - this.began)
       if (!this.writableEnded) this.worker?.interruptUnsafe()
       const { refused } = this.req
-      this.protocol?.ended?.(this)
+      this.protocol?.ended?.({
+        method: this.req.method,
+        status: this.headersSent ? this.statusCode : undefined,
+        isRefused: refused !== undefined,
+        clientKind: this.clientKind
+      })
       if (volume.level === "debug" && !isProbe(this.path)) {
         log(Effect.logDebug(refused === undefined ? "Answered" : "Refused").pipe(Effect.annotateLogs({
           request_id: this.requestId,

@@ -1,5 +1,13 @@
 import type { Body } from "#ground/wire/WireErrors"
-import type { ServerResponse } from "./ServerResponse.ts"
+
+/** What is known of a request when its response has left, or its client has disconnected. */
+export interface EndedRequest {
+  readonly method: string | undefined
+  /** The status of the response; `undefined` if the server has sent none. */
+  readonly status: number | undefined
+  readonly isRefused: boolean
+  readonly clientKind: string | undefined
+}
 
 /** A protocol with paths of its own beside `/v1`: what the server must know about these paths before a route runs. */
 export interface Protocol {
@@ -16,6 +24,5 @@ export interface Protocol {
   }
   /** The kind of the program that sends a request, by its `User-Agent`. The response keeps it as `clientKind`. */
   readonly clientKindOf?: (userAgent: string | undefined) => string
-  /** Called when a response has left, or its client has disconnected. */
-  readonly ended?: (response: ServerResponse) => void
+  readonly ended?: (request: EndedRequest) => void
 }

@@ -7,7 +7,6 @@ import { forTrace, TRACEPARENT, traceRequest } from "#ground/platform/Tracing"
 import { MethodNotAllowed, NotFound } from "#ground/wire/WireError"
 import { answer, type Body, toResponse } from "#ground/wire/WireErrors"
 import { lateEnded } from "./DeferredResponse.ts"
-import { isFast } from "./Endpoints.ts"
 import { makeFastPath } from "./FastPath.ts"
 import { hasBody } from "./RequestBody.ts"
 import { makeRequestTimes } from "./RequestTimes.ts"
@@ -58,20 +57,23 @@ export const NO_ENDPOINT = "/console/api/"
 /** The message for a path without an endpoint. */
 export const NO_PATH = "This API has no such path."
 
-/** A route of the server: its path's template, and the route itself if it can be run without the router. */
+/** A route of the server: its path's template, and the route itself if it is run on the fast path. */
 interface Recorded {
   readonly path: string
   readonly route: HttpRouter.Route<unknown, unknown> | undefined
 }
 
-/** Wraps a router to record its routes. Their methods are needed for 405 and OPTIONS, and some can be run without the router. */
+/**
+ * Wraps a router to record its routes. Their methods are needed for 405 and OPTIONS. Routes that are added together with `addAll`
+ * (endpoints, MCP, A2A) also get the fast path. Such a route needs nothing but the request, the parameters of the path and the query.
+ */
 const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recorded>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
   const record = (method: string, path: HttpRouter.PathInput, route?: HttpRouter.Route<unknown, unknown>) => {
     // Outsiders get the same answer from every path of the operators' API, whatever the method (wire.md O.1).
     if (method === "*" || path.startsWith("/console/api") || seen.has(`${method} ${path}`)) return
     seen.add(`${method} ${path}`)
-    routes.on(method, path, { path, route: route !== undefined && isFast(route) ? route : undefined })
+    routes.on(method, path, { path, route })
   }
   return HttpRouter.HttpRouter.of({
     ...router,
