@@ -13,7 +13,7 @@ import type { ServerResponse } from "#ground/http/ServerResponse"
 import * as Endpoints from "#ground/http/Endpoints"
 import { mcpProtocol } from "#doors/mcp/McpProtocol"
 import { HttpServer, type Patience } from "#ground/http/HttpServer"
-import { later, DeferredResponse } from "#ground/http/DeferredResponse"
+import { deferred, DeferredResponse } from "#ground/http/DeferredResponse"
 import { Ids } from "#ground/platform/Ids"
 import { refusals } from "#ground/platform/Metrics"
 import { Forbidden, Unauthorized } from "#ground/wire/WireError"
@@ -131,7 +131,7 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
       })
       .handle("varied", () => Effect.succeed(HttpServerResponse.text("fine", { headers: { vary: "X-AgentChat-Client, User-Agent" } })))
       .handle("wait", () => waiting)
-      .handle("late", () => Effect.sync(() => later(new Never(gate))))
+      .handle("late", () => Effect.sync(() => deferred(new Never(gate))))
       .handle("waitByRpc", () => waiting)
       .handle("root", () => Effect.succeed({ ok: true }))
   }))

@@ -7,7 +7,7 @@ import { Auth } from "#domain/auth/Auth"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
 import { ServerRequest } from "#ground/http/ServerRequest"
-import { EventStream, later } from "#ground/http/DeferredResponse"
+import { deferred, EventStream } from "#ground/http/DeferredResponse"
 import { hostIsOwn } from "#ground/http/Origins"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
@@ -240,7 +240,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       call.tool.begin === undefined
         ? Effect.map(callTool(call.tool, call.given, mine), (result) => HttpServerResponse.jsonUnsafe(messageOf(call, result)))
         : Effect.map(beginCall(call.tool, call.tool.begin, call.given, mine), (begun) =>
-          "refusal" in begun ? HttpServerResponse.jsonUnsafe(messageOf(call, begun.refusal)) : later(waitOf(call, begun, agentId, key)))
+          "refusal" in begun ? HttpServerResponse.jsonUnsafe(messageOf(call, begun.refusal)) : deferred(waitOf(call, begun, agentId, key)))
 
     /** The parameters are all that a wait keeps in memory. It does not keep its request. */
     const waitOf = ({ id, mark }: PlainCall, { limit, result, timeoutMs }: BegunCall, agentId: string, key: string) =>

@@ -7,7 +7,7 @@ import { answer } from "#ground/wire/WireErrors"
 import type { ServerResponse } from "./ServerResponse.ts"
 import type { ServerRequest } from "./ServerRequest.ts"
 import { BufferedRequest } from "./BufferedRequest.ts"
-import { lateResponseOf } from "./DeferredResponse.ts"
+import { deferredResponseOf } from "./DeferredResponse.ts"
 import { SlotList } from "./SlotList.ts"
 
 type Route = HttpRouter.Route<unknown, unknown>
@@ -23,15 +23,15 @@ const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): bool
   (body._tag === "Uint8Array" || body._tag === "Empty") && Cookies.isEmpty(cookies)
 
 const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
-  !isPlain(response) && lateResponseOf(response) === undefined
+  !isPlain(response) && deferredResponseOf(response) === undefined
 
 /** How many listeners a streamed response may have for an event before Node warns. */
 const MAX_LISTENERS = 20
 
 /**
- * Runs routes that answer with a whole response (Endpoints.ts), for requests whose body is already read. A route's effect runs
- * with the same services in its context as behind the router. The work of the router, of the request's span and of streamed
- * responses is left out. `other` sends the responses that are neither plain nor late.
+ * Runs routes without Effect's router, for requests whose body is already read. A route's effect has the same services in its
+ * context as behind the router. The work of the router, of the request's span and of streamed responses is left out, and a deferred
+ * response keeps no fiber in memory. `other` sends the responses that are neither plain nor deferred.
  */
 export const makeFastPath = (
   scope: Scope.Scope,
@@ -40,16 +40,16 @@ export const makeFastPath = (
   Effect.gen(function*() {
     const services = yield* Effect.context<never>()
     const report = Effect.runForkWith(services)
-    /** Late responses that have not ended. */
-    const late = new Set<ServerResponse>()
+    /** Deferred responses that have not ended. */
+    const deferred = new Set<ServerResponse>()
     function ended(this: ServerResponse) {
-      late.delete(this)
+      deferred.delete(this)
     }
     const underWay = new SlotList<Fiber.Fiber<unknown, unknown>>()
     let isOver = false
     yield* Scope.addFinalizer(scope, Effect.suspend(() => {
       isOver = true
-      for (const response of late) {
+      for (const response of deferred) {
         if (response.destroyed) continue
         response.worker?.interruptUnsafe()
         response.fail(new Unavailable())
@@ -59,9 +59,9 @@ export const makeFastPath = (
 
     const send = (request: ServerRequest, response: ServerResponse, answered: HttpServerResponse.HttpServerResponse): void => {
       if (response.destroyed || response.writableEnded) return
-      const begun = lateResponseOf(answered)
+      const begun = deferredResponseOf(answered)
       if (begun !== undefined) {
-        late.add(response)
+        deferred.add(response)
         response.on("close", ended)
         return begun.begin(response)
       }

@@ -6,7 +6,7 @@ import { isProbe } from "#ground/platform/Metrics"
 import { forTrace, TRACEPARENT, traceRequest } from "#ground/platform/Tracing"
 import { MethodNotAllowed, NotFound } from "#ground/wire/WireError"
 import { answer, type Body, toResponse } from "#ground/wire/WireErrors"
-import { lateEnded } from "./DeferredResponse.ts"
+import { untilEnded } from "./DeferredResponse.ts"
 import { makeFastPath } from "./FastPath.ts"
 import { hasBody } from "./RequestBody.ts"
 import { makeRequestTimes } from "./RequestTimes.ts"
@@ -129,7 +129,7 @@ export const makeRouting = <A, E, R>(
         if (source.answered !== undefined) return Effect.succeed(source.answered)
         if (source.body !== undefined) Object.defineProperty(request, "text", { value: Effect.succeed(source.body) })
       }
-      return Effect.flatMap(routed, lateEnded)
+      return Effect.flatMap(routed, untilEnded)
     })
     const app = Effect.catchCause(withBody, (cause) => {
       for (const reason of cause.reasons) {
