@@ -93,8 +93,8 @@ export class Accounts extends Context.Service<Accounts, {
         })
 
       return Accounts.of({
-        byEmail: (email) => repo.byEmail(email),
-        isHandleTaken: (handle) => repo.handleExists(handle),
+        byEmail: repo.byEmail,
+        isHandleTaken: repo.handleExists,
         create,
         replaceKey: Effect.fn("Accounts.replaceKey")(function*(id: AgentId) {
           const apiKey = ids.apiKey()

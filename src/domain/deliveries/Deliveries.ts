@@ -196,7 +196,7 @@ export class Deliveries extends Context.Service<Deliveries, {
           return yield* acknowledgeThrough(agentId, inboxNo, clock.currentTimeMillisUnsafe())
         }),
         find,
-        heads: (agentIds) => repo.heads(agentIds),
+        heads: repo.heads,
         read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
           const found = yield* find(agentId, messageId)
           if (found === undefined) return yield* new MessageNotFound()

@@ -238,7 +238,7 @@ export class Groups extends Context.Service<Groups, {
         status: (agentId) => repo.status(agentId, now()),
         invite: (state, inviterId, invite, at) =>
           repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs }),
-        inviteById: (inviteId) => repo.inviteById(inviteId),
+        inviteById: repo.inviteById,
         change: (state, change, notices, at, silentId) =>
           Effect.tap(repo.change(state, change, notices, at, silentId), (committed) =>
             Effect.sync(() => {
@@ -246,7 +246,7 @@ export class Groups extends Context.Service<Groups, {
                 for (const { recipientId } of envelopes) signals.raise(recipientId)
               }
             })),
-        earlier: (messageIds) => repo.earlier(messageIds),
+        earlier: repo.earlier,
         displayNames: (agentIds) =>
           // Sends wait for these names too.
           Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, HELD_MS), (found) =>

@@ -243,7 +243,7 @@ export class Codes extends Context.Service<Codes, {
             }
           }).pipe(Effect.withSpan("Codes.redeem")),
 
-        isAnothers: (pendingId, purpose, agentId) => repo.isAnothers(pendingId, purpose, agentId),
+        isAnothers: repo.isAnothers,
 
         sweep: Effect.flatMap(Clock.currentTimeMillis, (now) =>
           repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS))

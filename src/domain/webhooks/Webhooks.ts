@@ -136,7 +136,7 @@ export class Webhooks extends Context.Service<Webhooks, {
         forTasks: (ids) =>
           Effect.map(repo.forTasks(ids), (rows) =>
             rows.map(({ id, secret, url }) => ({ id, target: { url, ...decodeCredentials(secret) } }))),
-        waitingForTasks: (ids) => repo.waitingForTasks(ids),
+        waitingForTasks: repo.waitingForTasks,
         changeForTask: (id, target) =>
           repo.changeForTask(id, target.url, encodeCredentials(target)),
         removeForTasks: Effect.fn("Webhooks.removeForTasks")(function*(ids) {

@@ -169,12 +169,13 @@ export const services = Effect.fnUntraced(function*(options: {
   }
   const database = Database.of({
     driver: options.driver,
-    prepared: (name, text) => {
-      const run = raw<any>(name, text)
+    prepared: <Row extends object>(name: string, text: string) => {
+      const run = raw<Row>(name, text)
       return (params) => Effect.catch(run(params), unavailable)
     },
     raw,
-    query: (text, ...params) => Effect.catch(client<any>(text, ...params as Array<any>), unavailable),
+    query: <Row extends object>(text: TemplateStringsArray, ...params: Array<unknown>) =>
+      Effect.catch(client<Row>(text, ...params), unavailable),
     transaction: (effect) => Effect.catchIf(client.withTransaction(effect), SqlError.isSqlError, unavailable),
     // The caller knows what its statement returns.
     probe: <Row extends object>(text: string) => Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>),
