@@ -48,7 +48,7 @@ const takes = (name: Name): string => {
   const range = /^a whole number from (\d+) to (\d+)$/.exec(refusal)
   if (range === null) return refusal.replace(/^one of /, "").replace(/^an? /, "")
   const [, min, max] = range
-  return Number(max) === Number.MAX_SAFE_INTEGER ? `from ${min}` : `${min} to ${max}`
+  return Number(max) === Number.MAX_SAFE_INTEGER ? `from ${min}` : `${min}–${max}`
 }
 
 /** Text in a cell of a table. */
