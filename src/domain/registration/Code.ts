@@ -13,7 +13,7 @@ export class HandleInvalid extends WireError<HandleInvalid>()("HandleInvalid", {
 export class HandleTaken extends WireError<HandleTaken>()("HandleTaken", {
   code: "HANDLE_TAKEN",
   status: 409,
-  message: "This handle is, or was, somebody's: choose another."
+  message: "This handle is or was taken: choose another."
 }) {}
 
 export class EmailTaken extends WireError<EmailTaken>()("EmailTaken", {

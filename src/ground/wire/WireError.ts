@@ -107,7 +107,7 @@ export class NotFound extends WireError<NotFound>()("NotFound", {
 export class MethodNotAllowed extends WireError<MethodNotAllowed>()("MethodNotAllowed", {
   code: "METHOD_NOT_ALLOWED",
   status: 405,
-  message: "This path does not answer that method."
+  message: "This path does not have this method."
 }) {}
 
 export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLarge", {
