@@ -11,7 +11,7 @@ import { InternalError, type WireFailure } from "#ground/wire/WireError"
 import { clientFrames } from "./Frames.ts"
 import { type Asking, hold, letGo, withBackpressure } from "./ReadBackpressure.ts"
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
-import type { Session } from "./Session.ts"
+import type { SocketSession } from "./SocketSession.ts"
 
 const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refused" }
 
@@ -66,7 +66,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   const rule: RateRule = { name: "frames", limit: deps.framesPerSecond, windowMs: 1_000, window: "second" }
 
   /** Answers a frame with an error, and slows or closes a socket that gets too many errors. */
-  const refuse = (source: FrameSource, session: Session, code: string, message: string, action: string | null, id: unknown): void => {
+  const refuse = (source: FrameSource, session: SocketSession, code: string, message: string, action: string | null, id: unknown): void => {
     // An id that is nested too deep to be serialised is not repeated.
     const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
     refusals.at("socket", code).add()
@@ -84,7 +84,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   }
 
   /** Runs the queries of a frame. */
-  const look = (source: FrameSource, session: Session, effect: Effect.Effect<void>): void =>
+  const look = (source: FrameSource, session: SocketSession, effect: Effect.Effect<void>): void =>
     withBackpressure(source, session.agent, effect, { now, fork: deps.fork(source) })
 
   /** Whether the socket may send one more frame. The limit holds for every period of one second. */
@@ -97,7 +97,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   }
 
   /** Handles one frame. */
-  const receive = (source: FrameSource, session: Session, text: string): void => {
+  const receive = (source: FrameSource, session: SocketSession, text: string): void => {
     const frame = parseClientFrame(text)
     if (frame?.type === "ack") {
       if (typeof frame.message_id !== "string") {
@@ -136,14 +136,14 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     }
   }
 
-  const tellFailure = (source: FrameSource, session: Session, action: string, id: unknown) => (failure: WireFailure): void =>
+  const tellFailure = (source: FrameSource, session: SocketSession, action: string, id: unknown) => (failure: WireFailure): void =>
     refuse(source, session, failure.code, failure.message, action, id)
 
   /** Logs a defect, and fails so that the client gets an error frame. */
   const orInternalError = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | InternalError> =>
     Effect.catchDefect(effect, (defect) => Effect.andThen(deps.logDefect(defect), Effect.fail(new InternalError())))
 
-  const typing = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+  const typing = (source: FrameSource, session: SocketSession, raw: { readonly type: string; readonly id?: unknown }): void => {
     const frame = Option.getOrUndefined(decodeTyping(raw))
     if (frame === undefined) {
       return refuse(source, session, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
@@ -156,7 +156,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     ))
   }
 
-  const presence = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+  const presence = (source: FrameSource, session: SocketSession, raw: { readonly type: string; readonly id?: unknown }): void => {
     const frame = Option.getOrUndefined(decodePresence(raw))
     if (frame === undefined) {
       return refuse(
@@ -174,7 +174,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     }))
   }
 
-  const readAck = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+  const readAck = (source: FrameSource, session: SocketSession, raw: { readonly type: string; readonly id?: unknown }): void => {
     const frame = Option.getOrUndefined(decodeReadAck(raw))
     const { conversation_id, message_id, through_seq } = frame?.payload ?? {}
     if (conversation_id === undefined || (through_seq === undefined && message_id === undefined)) {
@@ -204,7 +204,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   }
 
   const markRead = Effect.fnUntraced(function*(
-    session: Session,
+    session: SocketSession,
     reads: Map<string, number>,
     conversationId: string,
     messageId: string | undefined

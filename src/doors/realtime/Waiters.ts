@@ -14,7 +14,7 @@ import type { SocketSlot } from "#domain/push/SocketPlaces"
 import { LargeReads } from "#ground/rates/LargeReads"
 import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
 import { makeComparison } from "./Cursors.ts"
-import { readAgain } from "./Session.ts"
+import { readAgain } from "./SocketSession.ts"
 
 /** How often the listeners are compared with storage. */
 const CHECK = "5 seconds"

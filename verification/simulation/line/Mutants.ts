@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { NodeCalls } from "#ground/cluster/NodeCalls"
 import { NodeLine } from "#ground/cluster/NodeLine"
 import type { NodeLines } from "#ground/cluster/NodeLines"
-import { Session } from "#doors/realtime/Session"
+import { SocketSession } from "#doors/realtime/SocketSession"
 import type { Mutant } from "./World.ts"
 
 /** The private members of a line that mutants change. */
@@ -88,12 +88,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   "a call that was lost counts as unsent": calling((call) => (...args) => Effect.map(call(...args), (answer) => answer === "lost" ? "unsent" : answer)),
   "a socket that is reading its inbox is not compared with storage": {
     patch: () => {
-      const { check } = Session.prototype
-      Session.prototype.check = function(head) {
+      const { check } = SocketSession.prototype
+      SocketSession.prototype.check = function(head) {
         if (!this.isCatchingUp) check.call(this, head)
       }
       return () => {
-        Session.prototype.check = check
+        SocketSession.prototype.check = check
       }
     }
   }
