@@ -75,11 +75,11 @@ const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
 /** The reports of the nodes about themselves, in the table `cluster_nodes`. */
 export class NodeTable extends Context.Service<NodeTable, {
   /** The rows that were written within the last ten minutes, of listed nodes and others. */
-  readonly look: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
+  readonly rows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
   /** The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone server too. */
   readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Writes this node's row, replacing the previous one. `owns` says whether the node takes shards. */
-  readonly say: (address: string, reaches: ReadonlySet<string>, facts: NodeInfo, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly report: (address: string, reaches: ReadonlySet<string>, facts: NodeInfo, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
   /** Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately. */
   readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
   /**
@@ -95,7 +95,7 @@ export class NodeTable extends Context.Service<NodeTable, {
     NodeTable,
     Effect.map(SqlClient.SqlClient, (sql) =>
       NodeTable.of({
-        look: Effect.map(
+        rows: Effect.map(
           sql<{
             readonly address: string
             readonly reaches: string
@@ -142,7 +142,7 @@ export class NodeTable extends Context.Service<NodeTable, {
             SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${FRESH}::interval ORDER BY address`,
           (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
         ),
-        say: (address, reaches, facts, owns) =>
+        report: (address, reaches, facts, owns) =>
           sql`
             INSERT INTO cluster_nodes AS n (address, lock_key, reaches, facts, said_at, steady_since, owns, turned_at)
             VALUES (${address}, ${lockKeyOf(address)}, ${JSON.stringify([...reaches])}, ${JSON.stringify(facts)},

@@ -23,11 +23,11 @@ const patchTake = (change: (line: Taking, number: number) => void) => () => {
   }
 }
 
-type Hear = Parameters<NodeLines["Service"]["hear"]>[1]
+type Hear = Parameters<NodeLines["Service"]["handle"]>[1]
 
 /** Changes how the receiving node handles entries of one topic. */
 const hearing = (topic: string, change: (handler: Hear) => Hear): Mutant => ({
-  lines: (lines) => ({ ...lines, hear: (each, handler) => lines.hear(each, each === topic ? change(handler) : handler) })
+  lines: (lines) => ({ ...lines, handle: (each, handler) => lines.handle(each, each === topic ? change(handler) : handler) })
 })
 
 const calling = (change: (call: NodeCalls["Service"]["call"]) => NodeCalls["Service"]["call"]): Mutant => ({
@@ -65,8 +65,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
       })
       return {
         ...lines,
-        hear: (topic, handler) =>
-          lines.hear(topic, topic !== "sockets" ? handler : (line, entry) => {
+        handle: (topic, handler) =>
+          lines.handle(topic, topic !== "sockets" ? handler : (line, entry) => {
             if (!again.delete(line)) handler(line, entry)
           })
       }

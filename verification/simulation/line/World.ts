@@ -219,7 +219,7 @@ export class World {
         belongs: () => true,
         others: () => others,
         ownersOf: ({ id }) => this.views[no]![id - 1]!.flatMap((owner) => owner === undefined ? [] : [nodeName(owner)]),
-        look: Effect.delay(Effect.sync(() => {
+        refresh: Effect.delay(Effect.sync(() => {
           for (let shard = 0; shard < AGENTS; shard++) this.views[no]![shard] = [this.owners[shard]!, this.former[shard]]
         }), LOOK_MS)
       }))
