@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import { makeDirectIds } from "./Conversation.ts"
 
 /** A conversation, and optionally one of its messages, whose progress is requested. */
