@@ -10,8 +10,8 @@ import { reconnects, socketsOpened } from "#ground/platform/Metrics"
 import { Unavailable } from "#ground/wire/WireError"
 import { parseClientFrame } from "./ClientFrames.ts"
 import { closeWith, type Connection } from "./Connection.ts"
-import { badKey } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
+import { badKey } from "./KeyWatch.ts"
 import { readAgain, type SessionDependencies, SocketSession } from "./SocketSession.ts"
 
 /** Frames that may wait while the socket's key or its slot is checked. */

@@ -4,7 +4,6 @@ import type { CloseReason } from "#domain/agents/Sessions"
 import type { Presences } from "#domain/presence/Presences"
 import type { LiveAgents } from "#domain/push/LiveAgents"
 import { closeWith, type Connection } from "./Connection.ts"
-import { closeDeadKeys } from "./DeadKeys.ts"
 import { readAgain } from "./SocketSession.ts"
 
 /** How often to check whether the other nodes still send notices to this node. */
@@ -15,6 +14,36 @@ const CACHED = "1 second"
 const CUT_OFF_MS = 3_000
 
 const CUT_OFF: CloseReason = { code: 1013, text: "this server is cut off from the others: connect again" }
+
+/** The part of a socket that the check of keys needs. */
+export interface Keyed {
+  readonly keyHash: string
+  /** Undefined until the key has arrived and been checked. */
+  readonly session: { readonly agent: { readonly id: string }; readonly close: (reason: CloseReason) => void } | undefined
+}
+
+export const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
+
+/** Sockets whose keys are read with one query. */
+const CHUNK = 500
+
+/**
+ * Closes the sockets whose keys have become invalid without a notice. Checks only sockets that were sessions before the
+ * query, because its result says nothing about later ones, and clients do not reconnect after this close.
+ */
+export const closeDeadKeys = Effect.fnUntraced(function*<E>(
+  connections: Iterable<Keyed>,
+  keyHashes: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string>, E>
+) {
+  const open = Array.from(connections).flatMap(({ keyHash, session }) => session === undefined ? [] : [{ keyHash, session }])
+  for (let from = 0; from < open.length; from += CHUNK) {
+    const chunk = open.slice(from, from + CHUNK)
+    const hashes = yield* keyHashes([...new Set(chunk.map(({ session }) => session.agent.id))])
+    for (const { keyHash, session } of chunk) {
+      if (hashes.get(session.agent.id) !== keyHash) session.close(badKey)
+    }
+  }
+})
 
 /**
  * Closes sockets whose keys may have become invalid without a notice: while other nodes cannot notify this node, and

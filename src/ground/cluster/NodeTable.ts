@@ -96,45 +96,27 @@ export class NodeTable extends Context.Service<NodeTable, {
     Effect.map(SqlClient.SqlClient, (sql) =>
       NodeTable.of({
         rows: Effect.map(
-          sql<{
-            readonly address: string
-            readonly reaches: string
-            readonly facts: string
-            readonly listed: number | null
-            readonly locked: boolean
-            readonly fresh: boolean
-            readonly silent: boolean
-            readonly owns: boolean
-            readonly turns_in_ms: number
-            readonly read_at: string
-          }>`
+          sql<Omit<NodeRow, "reaches" | "facts"> & { readonly reaches: string; readonly facts: string }>`
             WITH locks AS MATERIALIZED (
               SELECT objid FROM pg_locks
               WHERE locktype = 'advisory' AND classid = ${ADDRESS_LOCKS} AND objsubid = 2 AND granted
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
             )
             SELECT n.address, n.reaches, n.facts, r.machine_id AS listed,
-              n.lock_key::oid IN (SELECT objid FROM locks) AS locked,
-              clock_timestamp() - n.said_at < ${FRESH}::interval AS fresh,
+              n.lock_key::oid IN (SELECT objid FROM locks) AS "isLocked",
+              clock_timestamp() - n.said_at < ${FRESH}::interval AS "isFresh",
               clock_timestamp() - n.said_at >= ${FRESH}::interval AND bool_or(clock_timestamp() - n.said_at < ${FRESH}::interval
-                AND clock_timestamp() - n.steady_since > ${FRESH}::interval) OVER () AS silent,
-              n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS turns_in_ms,
-              clock_timestamp()::text AS read_at
+                AND clock_timestamp() - n.steady_since > ${FRESH}::interval) OVER () AS "isSilent",
+              n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS "turnsInMs",
+              clock_timestamp()::text AS "readAt"
             FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
             WHERE clock_timestamp() - n.said_at < ${FORGOTTEN}::interval
           `,
           (rows) =>
-            rows.map(({ address, facts, fresh, listed, locked, owns, reaches, read_at, silent, turns_in_ms }): NodeRow => ({
-              address,
-              reaches: new Set(decodeReaches(reaches)),
-              facts: Option.getOrUndefined(decodeFacts(facts)),
-              listed,
-              isLocked: locked,
-              isFresh: fresh,
-              isSilent: silent,
-              owns,
-              turnsInMs: turns_in_ms,
-              readAt: read_at
+            rows.map((row): NodeRow => ({
+              ...row,
+              reaches: new Set(decodeReaches(row.reaches)),
+              facts: Option.getOrUndefined(decodeFacts(row.facts))
             }))
         ),
         urls: Effect.map(
