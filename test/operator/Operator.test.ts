@@ -7,8 +7,8 @@ import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
-import { Operator } from "#doors/operator/Operator"
-import type { OperatorCommand } from "#doors/operator/OperatorCommand"
+import { Operator } from "#doors/admin/Operator"
+import type { OperatorCommand } from "#doors/admin/OperatorCommand"
 import { Reports } from "#doors/operator/Reports"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerRooms, newAgents, type Party } from "../support/Rooms.ts"
@@ -33,7 +33,7 @@ layer(room)((it) => {
       const access = yield* ConsoleAccess
       const audit = yield* AuditLog
       yield* access.program("eve", "a program", 1)
-      yield* access.errand("eve")
+      yield* access.commandToken("eve")
       yield* run({ _tag: "Show", handle: agent!.handle, operator: "eve" })
       yield* run({ _tag: "Reports", limit: 1, state: null, operator: "eve" })
       const command = { _tag: "Audit", limit: 10, handle: null, by: "eve", operator: "ada" } as const

@@ -1,6 +1,17 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { MASKED } from "#domain/agents/Agent"
+import { Name } from "#ground/wire/Text"
+
+/** The reason that an operator gives for an action: one line for the audit log. */
+export const Reason = Schema.NullOr(Name(1, 1_000))
+
+/** Who acts, and why. */
+export interface Because {
+  readonly operator: string
+  /** For the audit log. */
+  readonly reason: string | null
+}
 
 export interface AuditEntry {
   readonly no: number

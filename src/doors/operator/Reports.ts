@@ -1,9 +1,12 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { NotFound } from "#ground/wire/WireError"
 import { Conflict } from "./Conflict.ts"
-import type { ReportState } from "./OperatorCommand.ts"
+
+/** The state of a report. Those that no operator has decided are open. */
+export const ReportState = Schema.Literals(["open", "upheld", "dismissed"])
+export type ReportState = typeof ReportState.Type
 
 /** A report as operators see it; times in milliseconds. */
 export interface Report {

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { AuditLog } from "./AuditLog.ts"
 
 /** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
@@ -13,13 +14,15 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
   /**
    * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
    * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
-   * memory read it again.
+   * memory read it again. Works in slices, and writes its audit row at the end.
    */
-  readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, SqlError.SqlError>
+  readonly moveOn: (operator: string) => Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, SqlError.SqlError>
 }>()("parley/operator/RestoredCounters") {
   static readonly layer = Layer.effect(
     RestoredCounters,
-    Effect.map(SqlClient.SqlClient, (sql) => {
+    Effect.gen(function*() {
+      const audit = yield* AuditLog
+      const sql = yield* SqlClient.SqlClient
       /** Runs a statement for all rows, slice by slice in the order of their ids; returns the number of rows. */
       const inSlices = Effect.fnUntraced(function*(
         slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, SqlError.SqlError>
@@ -34,7 +37,7 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
         }
       })
       return RestoredCounters.of({
-        moveOn: Effect.gen(function*() {
+        moveOn: Effect.fnUntraced(function*(operator) {
           const conversations = yield* inSlices((above) =>
             sql`
               WITH held AS MATERIALIZED (
@@ -57,9 +60,10 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
           yield* sql`
             SELECT setval(pg_get_serial_sequence('webhook_deliveries', 'no'),
               nextval(pg_get_serial_sequence('webhook_deliveries', 'no')) + ${NUMBERS_AHEAD})`
+          yield* audit.note({ operator, action: "restored", handle: null, detail: null })
           return { conversations, inboxes }
         })
       })
     })
-  )
+  ).pipe(Layer.provide(AuditLog.layer))
 }
