@@ -1,5 +1,4 @@
 import { Clock, Effect } from "effect"
-import type { SqlError } from "effect/sql"
 import { statusAt } from "#domain/agents/Agent"
 import { type AgentAccount, AgentAdmin, countShown, statusOf } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
@@ -7,7 +6,7 @@ import type { Conflict } from "#doors/operator/Conflict"
 import { Erasure } from "#doors/operator/Erasure"
 import { NewAgents } from "#doors/operator/NewAgents"
 import { iso, isoOrNull } from "#ground/wire/Text"
-import type { NotFound } from "#ground/wire/WireError"
+import type { NotFound, Unavailable } from "#ground/wire/WireError"
 import { type Answers, findAgent, refuse } from "./Answers.ts"
 import { plain, table } from "./Lines.ts"
 
@@ -26,7 +25,7 @@ const standing = (agent: AgentAccount, now: number): string => {
 }
 
 /** Refuses the command with the message of an action that was not possible. */
-const refused = <A>(action: Effect.Effect<A, NotFound | Conflict | SqlError.SqlError>) =>
+const refused = <A>(action: Effect.Effect<A, NotFound | Conflict | Unavailable>) =>
   Effect.catchTag(action, ["NotFound", "Conflict"], ({ message }) => refuse(plain(message)))
 
 /** The commands about one agent, and the creation of agents. */

@@ -2,6 +2,7 @@ import { Effect, Option, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { HandleInput } from "#ground/wire/Text"
+import type { Unavailable } from "#ground/wire/WireError"
 import { plain } from "./Lines.ts"
 import { type OperatorAnswer, type OperatorCommand, OperatorRefused } from "./OperatorCommand.ts"
 
@@ -9,7 +10,7 @@ import { type OperatorAnswer, type OperatorCommand, OperatorRefused } from "./Op
 export type Answers<Tag extends OperatorCommand["_tag"]> = {
   readonly [T in Tag]: (
     command: Extract<OperatorCommand, { readonly _tag: T }>
-  ) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
+  ) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError | Unavailable>
 }
 
 /** Refuses a command. */

@@ -1,5 +1,4 @@
 import { Effect, type Schema } from "effect"
-import { SqlClient } from "effect/sql"
 import { AgentPages } from "#domain/archives/AgentPages"
 import { backUp } from "#domain/archives/Backup"
 import { AgentAdmin } from "#doors/operator/AgentAdmin"
@@ -19,10 +18,9 @@ export const archiveAnswers = Effect.gen(function*() {
   const counters = yield* RestoredCounters
   const database = yield* Database
   const pages = yield* AgentPages
-  const sql = yield* SqlClient.SqlClient
 
   const schema = Effect.map(
-    sql<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`,
+    database.query<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`,
     ([row]) => row?.name ?? ""
   )
 

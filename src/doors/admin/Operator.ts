@@ -12,6 +12,7 @@ import { RestoredCounters } from "#doors/operator/RestoredCounters"
 import { NodeTable } from "#ground/cluster/NodeTable"
 import { BlobParts } from "#ground/files/BlobParts"
 import { Config, effective, type Settings } from "#ground/platform/Config"
+import type { Unavailable } from "#ground/wire/WireError"
 import { accessAnswers } from "./AccessAnswers.ts"
 import { agentAnswers } from "./AgentAnswers.ts"
 import { archiveAnswers } from "./ArchiveAnswers.ts"
@@ -36,7 +37,7 @@ export const showConfig = (config: Settings): OperatorAnswer => {
  * rows. A command that only reads writes its row before it reads.
  */
 export class Operator extends Context.Service<Operator, {
-  readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
+  readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError | Unavailable>
 }>()("parley/admin/Operator") {
   static readonly layer = Layer.effect(
     Operator,

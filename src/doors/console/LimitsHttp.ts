@@ -1,6 +1,5 @@
 import { Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { LimitChanges } from "#doors/operator/LimitChanges"
 import type { LimitState } from "#doors/operator/LimitRules"
@@ -29,10 +28,10 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
 
     return handlers.handleAll({
       limits: ({ query }) =>
-        Effect.map(unavailableOnSqlError(changes.list(query.agent ?? null)), (limits) => ({ limits: limits.map(shownOf) })),
+        Effect.map(changes.list(query.agent ?? null), (limits) => ({ limits: limits.map(shownOf) })),
       changeLimit: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
-        return shownOf(yield* unavailableOnSqlError(changes.change({
+        return shownOf(yield* changes.change({
           name: params.name,
           agent: payload.agent ?? null,
           operator,
@@ -40,19 +39,19 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
           // Date.parse makes NaN of a text that is no date-time. The service refuses it.
           until: payload.until === null || payload.until === undefined ? null : Date.parse(payload.until),
           reason: payload.reason ?? null
-        })))
+        }))
       }),
       takeBackLimit: Effect.fnUntraced(function*({ params, query }) {
         const { operator } = yield* CurrentOperator
-        return shownOf(yield* unavailableOnSqlError(changes.takeBack({ name: params.name, agent: query.agent ?? null, operator })))
+        return shownOf(yield* changes.takeBack({ name: params.name, agent: query.agent ?? null, operator }))
       }),
       audit: Effect.fnUntraced(function*({ query }) {
-        const { nextCursor, rows } = yield* unavailableOnSqlError(rowsOf(query, {
+        const { nextCursor, rows } = yield* rowsOf(query, {
           position: Schema.Int,
           rows: (before, limit) =>
             audit.list({ handle: query.agent ?? null, operator: query.operator ?? null, looks: query.looks !== "false", before, limit }),
           positionOf: ({ no }) => no
-        }))
+        })
         return { entries: rows.map(({ at, ...row }) => ({ ...row, at: iso(at) })), next_cursor: nextCursor }
       })
     })

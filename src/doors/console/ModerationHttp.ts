@@ -1,6 +1,5 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { statusOf } from "#doors/operator/AgentAdmin"
 import { DeadDeliveries, type Retried } from "#doors/operator/DeadDeliveries"
 import { type Report, Reports } from "#doors/operator/Reports"
@@ -55,22 +54,22 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
     const decide = Effect.fnUntraced(function*(id: string, state: "upheld" | "dismissed", note: string | null) {
       const { operator } = yield* CurrentOperator
       const now = yield* Clock.currentTimeMillis
-      return reportOf(yield* unavailableOnSqlError(reports.decide({ id, state, operator, note })), now)
+      return reportOf(yield* reports.decide({ id, state, operator, note }), now)
     })
     const retry = (which: Retried) =>
-      Effect.flatMap(CurrentOperator, ({ operator }) => unavailableOnSqlError(deadDeliveries.retry(which, operator)))
+      Effect.flatMap(CurrentOperator, ({ operator }) => deadDeliveries.retry(which, operator))
 
     return handlers.handleAll({
       groups: Effect.fnUntraced(function*({ query }) {
-        const { nextCursor, rows } = yield* unavailableOnSqlError(rowsOf(query, {
+        const { nextCursor, rows } = yield* rowsOf(query, {
           position: CursorId,
           rows: (after, limit) => groups.find({ name: query.name ?? "", member: query.member ?? null, after: after ?? "", limit }),
           positionOf: ({ id }) => id
-        }))
+        })
         return { groups: rows.map(groupOf), next_cursor: nextCursor }
       }),
       group: Effect.fnUntraced(function*({ params }) {
-        const group = yield* unavailableOnSqlError(groups.one(params.id))
+        const group = yield* groups.one(params.id)
         return {
           ...groupOf(group),
           members: group.members.map(({ handle, joinedAt, role }) => ({ handle, role, joined_at: iso(joinedAt) })),
@@ -79,17 +78,17 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
       }),
       reports: Effect.fnUntraced(function*({ query }) {
         const now = yield* Clock.currentTimeMillis
-        const { nextCursor, rows } = yield* unavailableOnSqlError(rowsOf(query, {
+        const { nextCursor, rows } = yield* rowsOf(query, {
           position: AfterReport,
           rows: (after, limit) => reports.list({ state: query.state ?? "open", agent: query.agent ?? null, after, limit }),
           positionOf: ({ createdAt, id }) => ({ at: createdAt, id })
-        }))
+        })
         return { reports: rows.map((row) => reportOf(row, now)), next_cursor: nextCursor }
       }),
       uphold: ({ params, payload }) => decide(params.id, "upheld", payload.note ?? null),
       dismiss: ({ params, payload }) => decide(params.id, "dismissed", payload.note ?? null),
       dead: Effect.fnUntraced(function*({ query }) {
-        const { nextCursor, rows } = yield* unavailableOnSqlError(rowsOf(query, {
+        const { nextCursor, rows } = yield* rowsOf(query, {
           position: AfterDelivery,
           rows: (after, limit) =>
             deadDeliveries.list({
@@ -99,7 +98,7 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
               limit
             }),
           positionOf: ({ deadAt, no }) => ({ at: deadAt, id: String(no) })
-        }))
+        })
         return {
           deliveries: rows.map(({ active, createdAt, deadAt, webhookId, ...row }) => ({
             ...row,

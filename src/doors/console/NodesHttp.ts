@@ -1,7 +1,6 @@
 import { Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { Readiness } from "#ground/platform/Readiness"
 import { consoleApiOf, credentialOf, CurrentOperator } from "./ConsoleAuthorization.ts"
@@ -32,7 +31,7 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
         })
 
     const ordered = <E>(order: (operator: string) => Effect.Effect<NodeShown, E>) =>
-      Effect.flatMap(CurrentOperator, ({ operator }) => unavailableOnSqlError(order(operator)))
+      Effect.flatMap(CurrentOperator, ({ operator }) => order(operator))
 
     return handlers.handleAll({
       overview: () => nodes.overview(true),

@@ -1,7 +1,9 @@
 import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { MASKED } from "#domain/agents/Agent"
 import { Name } from "#ground/wire/Text"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** The reason that an operator gives for an action: one line for the audit log. */
 export const Reason = Schema.NullOr(Name(1, 1_000))
@@ -55,7 +57,7 @@ export const withoutAddresses = (url: string): string =>
  * address in rows that have it (src/domain/accounts/ErasuresRepo.ts).
  */
 export class AuditLog extends Context.Service<AuditLog, {
-  readonly note: (note: AuditNote) => Effect.Effect<void, SqlError.SqlError>
+  readonly note: (note: AuditNote) => Effect.Effect<void, Unavailable>
   /**
    * Entries with a number below `before`, the newest first, of one agent or of all, by one operator or by all. `looks` includes actions
    * that only read.
@@ -66,20 +68,20 @@ export class AuditLog extends Context.Service<AuditLog, {
     readonly looks: boolean
     readonly before: number | null
     readonly limit: number
-  }) => Effect.Effect<ReadonlyArray<AuditEntry>, SqlError.SqlError>
+  }) => Effect.Effect<ReadonlyArray<AuditEntry>, Unavailable>
 }>()("parley/operator/AuditLog") {
   static readonly layer = Layer.effect(
     AuditLog,
-    Effect.map(SqlClient.SqlClient, (sql) =>
+    Effect.map(Effect.all([Database, SqlClient.SqlClient]), ([{ query }, sql]) =>
       AuditLog.of({
         note: Effect.fnUntraced(function*({ action, detail, handle, operator }) {
           const at = yield* Clock.currentTimeMillis
-          yield* sql`
+          yield* query`
             INSERT INTO audit_log (at, operator, action, agent_id, reason)
             VALUES (${at}, ${operator}, ${action}, (SELECT id FROM agents WHERE handle = ${handle}), ${detail})`
         }),
         list: ({ before, handle, limit, looks, operator }) =>
-          sql<AuditEntry>`
+          query<AuditEntry>`
             SELECT l.no, l.at, l.operator, l.action, a.handle AS agent, l.reason AS detail
             FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
             WHERE ${before === null ? sql`true` : sql`l.no < ${before}`}

@@ -1,9 +1,9 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
 import { Config } from "#ground/platform/Config"
 import { Limits } from "#ground/rates/Limits"
-import { NotFound, type ValidationFailed } from "#ground/wire/WireError"
+import { NotFound, type Unavailable, type ValidationFailed } from "#ground/wire/WireError"
 import { AgentAdmin } from "./AgentAdmin.ts"
 import { Conflict } from "./Conflict.ts"
 import { checkScope, checkValue, limitNamed, limitNames, type LimitState, limitState, type StoredChange } from "./LimitRules.ts"
@@ -49,13 +49,13 @@ export interface Change {
  */
 export class LimitChanges extends Context.Service<LimitChanges, {
   /** Every limit as it is in force for the agent with this handle, or for all agents. */
-  readonly list: (agent: string | null) => Effect.Effect<ReadonlyArray<LimitState>, NotFound | SqlError.SqlError>
+  readonly list: (agent: string | null) => Effect.Effect<ReadonlyArray<LimitState>, NotFound | Unavailable>
   /** Stores a change, which replaces an earlier one of this limit and agent, and is in force here at once. `until` is in milliseconds. */
   readonly change: (
     change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
-  ) => Effect.Effect<LimitState, NotFound | Conflict | ValidationFailed | SqlError.SqlError>
+  ) => Effect.Effect<LimitState, NotFound | Conflict | ValidationFailed | Unavailable>
   /** Ends a change. Fails if there is none. */
-  readonly takeBack: (change: Change) => Effect.Effect<LimitState, NotFound | SqlError.SqlError>
+  readonly takeBack: (change: Change) => Effect.Effect<LimitState, NotFound | Unavailable>
 }>()("parley/operator/LimitChanges") {
   static readonly layer = Layer.effect(
     LimitChanges,
@@ -63,11 +63,11 @@ export class LimitChanges extends Context.Service<LimitChanges, {
       const agents = yield* AgentAdmin
       const config = yield* Config
       const limits = yield* Limits
-      const sql = yield* SqlClient.SqlClient
+      const { query } = yield* Database
 
       const stored = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
-        return yield* sql<StoredChange>`
+        return yield* query<StoredChange>`
           SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
           FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
           WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
@@ -98,7 +98,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
           const agentId = yield* idOf(agent)
           yield* Effect.fromResult(checkScope(name, agentId, until, at))
           const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${reason === null ? "" : `: ${reason}`}`
-          const rows = yield* sql`
+          const rows = yield* query`
             WITH gone AS (DELETE FROM limit_changes WHERE until <= ${at}),
             done AS (
               INSERT INTO limit_changes (name, agent_id, value, until, operator, changed_at, reason)
@@ -120,7 +120,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
           const at = yield* Clock.currentTimeMillis
           const name = yield* Effect.fromResult(limitNamed(change.name))
           const agentId = yield* idOf(agent)
-          const rows = yield* sql`
+          const rows = yield* query`
             WITH done AS (
               DELETE FROM limit_changes WHERE name = ${name} AND agent_id = ${agentId ?? ""} RETURNING name
             ), noted AS (

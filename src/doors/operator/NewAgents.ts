@@ -1,9 +1,10 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
 import { Accounts, type Refused } from "#domain/agents/Accounts"
 import { DisplayName, isRegistrable } from "#domain/agents/Agent"
 import { Email } from "#domain/registration/RegistrationApi"
+import { Database } from "#ground/database/Sql"
 import { HandleInput } from "#ground/wire/Text"
+import type { Unavailable } from "#ground/wire/WireError"
 import { AuditLog } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
@@ -36,14 +37,14 @@ export class NewAgents extends Context.Service<NewAgents, {
     readonly email: string | null
     readonly displayName: string | null
     readonly operator: string
-  }) => Effect.Effect<ReadonlyArray<NewAgent>, Conflict | SqlError.SqlError>
+  }) => Effect.Effect<ReadonlyArray<NewAgent>, Conflict | Unavailable>
 }>()("parley/operator/NewAgents") {
   static readonly layer = Layer.effect(
     NewAgents,
     Effect.gen(function*() {
       const accounts = yield* Accounts
       const audit = yield* AuditLog
-      const sql = yield* SqlClient.SqlClient
+      const { transaction } = yield* Database
       const refuse = (message: string) => new Conflict({ message })
       return NewAgents.of({
         create: Effect.fnUntraced(function*(given) {
@@ -59,7 +60,7 @@ export class NewAgents extends Context.Service<NewAgents, {
           if (given.displayName !== null && !isDisplayName(given.displayName)) {
             return yield* refuse("A display name has at most 100 characters, none of them a control character, and not blanks alone.")
           }
-          return yield* sql.withTransaction(Effect.forEach(handles, (handle) =>
+          return yield* transaction(Effect.forEach(handles, (handle) =>
             Effect.gen(function*() {
               const address = email ?? `${handle}@${NO_MAILBOX}`
               const account = yield* accounts.create({ handle, email: address, displayName: given.displayName, description: null })

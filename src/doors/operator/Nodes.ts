@@ -1,6 +1,5 @@
 import { Clock, Context, Effect, Fiber, Layer, Schema, Semaphore } from "effect"
 import { Sharding } from "effect/cluster"
-import type { SqlError } from "effect/sql"
 import { shards } from "#ground/cluster/Shards"
 import { NodeDrain } from "#ground/cluster/NodeDuty"
 import { NodeProcedures, type NodeSilent } from "#ground/cluster/NodeProcedures"
@@ -15,7 +14,7 @@ import { iso } from "#ground/wire/Text"
 import { NodeSampler } from "./NodeSampler.ts"
 import { Dependencies } from "./Dependencies.ts"
 import { LogLevelName, NodeReport, nodeShown, type NodeShown, type Overview, totalsOf } from "./Overview.ts"
-import { NotFound } from "#ground/wire/WireError"
+import { NotFound, type Unavailable } from "#ground/wire/WireError"
 import { type AgentAccount, notDeleted } from "./AgentAdmin.ts"
 import { AuditLog, type Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
@@ -66,19 +65,19 @@ export class Nodes extends Context.Service<Nodes, {
   /** One node with its history. Fails if there is no such node. */
   readonly one: (address: string) => Effect.Effect<NodeShown, NotFound>
   /** Does the same as SIGTERM, but the process stays. Refused for the last ready node of a cluster. */
-  readonly drain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | SqlError.SqlError>
-  readonly undrain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | SqlError.SqlError>
+  readonly drain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
+  readonly undrain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
   readonly logLevel: (
     address: string,
     level: typeof LogLevelName.Type,
     operator: string
-  ) => Effect.Effect<NodeShown, NotFound | Conflict | SqlError.SqlError>
+  ) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
   readonly agent: (agentId: string) => Effect.Effect<AgentEverywhere>
   /** Closes the agent's sockets on all nodes that answer, and returns how many. The agent's clients may connect again at once. */
   readonly disconnect: (
     agent: AgentAccount,
     because: Because
-  ) => Effect.Effect<{ readonly closed: number; readonly silent: ReadonlyArray<string> }, NotFound | SqlError.SqlError>
+  ) => Effect.Effect<{ readonly closed: number; readonly silent: ReadonlyArray<string> }, NotFound | Unavailable>
 }>()("parley/operator/Nodes") {
   static readonly layer = Layer.effect(
     Nodes,

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
-import { NotFound } from "#ground/wire/WireError"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
+import { NotFound, type Unavailable } from "#ground/wire/WireError"
 
 export interface OperatedGroup {
   readonly id: string
@@ -28,19 +29,19 @@ export class OperatedGroups extends Context.Service<OperatedGroups, {
     readonly member: string | null
     readonly after: string
     readonly limit: number
-  }) => Effect.Effect<ReadonlyArray<OperatedGroup>, SqlError.SqlError>
-  readonly one: (id: string) => Effect.Effect<GroupDetails, NotFound | SqlError.SqlError>
+  }) => Effect.Effect<ReadonlyArray<OperatedGroup>, Unavailable>
+  readonly one: (id: string) => Effect.Effect<GroupDetails, NotFound | Unavailable>
 }>()("parley/operator/OperatedGroups") {
   static readonly layer = Layer.effect(
     OperatedGroups,
-    Effect.map(SqlClient.SqlClient, (sql) => {
+    Effect.map(Effect.all([Database, SqlClient.SqlClient]), ([{ query }, sql]) => {
       const groups = sql.literal(`
         SELECT g.id, g.name, g.description, g.member_count AS "memberCount", a.handle AS "createdBy", g.created_at AS "createdAt",
           c.last_message_at AS "lastMessageAt", c.last_seq AS "lastSeq", g.deleted_at AS "deletedAt"
         FROM groups g JOIN conversations c ON c.id = g.id JOIN agents a ON a.id = g.creator_id`)
       return OperatedGroups.of({
         find: ({ after, limit, member, name }) =>
-          sql<OperatedGroup>`
+          query<OperatedGroup>`
             ${groups} WHERE g.id > ${after}
               AND ${name === "" ? sql`true` : sql`position(lower(${name}) IN lower(g.name)) > 0`}
               AND ${
@@ -50,12 +51,12 @@ export class OperatedGroups extends Context.Service<OperatedGroups, {
           }
             ORDER BY g.id LIMIT ${limit}`,
         one: Effect.fnUntraced(function*(id) {
-          const [group] = yield* sql<OperatedGroup>`${groups} WHERE g.id = ${id}`
+          const [group] = yield* query<OperatedGroup>`${groups} WHERE g.id = ${id}`
           if (group === undefined) return yield* new NotFound({ message: "There is no such group." })
-          const members = yield* sql<GroupDetails["members"][number]>`
+          const members = yield* query<GroupDetails["members"][number]>`
             SELECT a.handle, m.role, m.joined_at AS "joinedAt" FROM group_members m JOIN agents a ON a.id = m.agent_id
             WHERE m.group_id = ${id} AND m.left_at IS NULL ORDER BY m.joined_seq`
-          const [invited] = yield* sql<{ readonly n: number }>`SELECT count(*) AS n FROM group_invites WHERE group_id = ${id}`
+          const [invited] = yield* query<{ readonly n: number }>`SELECT count(*) AS n FROM group_invites WHERE group_id = ${id}`
           return { ...group, members, invites: invited?.n ?? 0 }
         })
       })
