@@ -113,7 +113,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
             )
             SELECT name FROM done`
           const changes = yield* look
-          if (rows.length === 0) return yield* new Conflict({ message: "Too many limits are changed: take some back first." })
+          if (rows.length === 0) return yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
           return limitState(name, config, changes, agentId)
         }),
         takeBack: Effect.fnUntraced(function*({ agent, operator, ...change }) {
@@ -129,7 +129,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
             )
             SELECT name FROM done`
           const changes = yield* look
-          if (rows.length === 0) return yield* new NotFound({ message: "This limit is not changed." })
+          if (rows.length === 0) return yield* new NotFound({ message: "This limit has not been changed." })
           return limitState(name, config, changes, agentId)
         })
       })
