@@ -71,10 +71,13 @@ const doors = {
   pages: ["auth"],
   /** The WebSocket, and waits without one. */
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
-  operator: ["agents", "messages", "enforcement", "registration", "archives"],
   service: ["auth", "pages", "realtime"],
+  /** What operators do and see: one service for each thing, on which the next two rooms render. */
+  operator: ["agents", "messages", "push", "enforcement", "registration", "service"],
+  /** The operators' command line. */
+  admin: ["agents", "archives", "operator"],
   /** The operators' API. */
-  console: ["agents", "auth", "push", "operator", "service"],
+  console: ["agents", "auth", "operator", "service"],
   mcp: [
     "agents",
     "messages",

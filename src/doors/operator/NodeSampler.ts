@@ -67,7 +67,7 @@ export class NodeSampler extends Context.Service<NodeSampler, {
   /** The mean time of a batch's commit in the last minute, in milliseconds; null if there was no commit. */
   readonly batchMs: () => number | null
   readonly history: () => { readonly minute: Series; readonly hour: Series }
-}>()("parley/console/NodeSampler") {
+}>()("parley/operator/NodeSampler") {
   static readonly layer = Layer.effect(
     NodeSampler,
     Effect.gen(function*() {
