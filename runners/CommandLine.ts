@@ -1,7 +1,7 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { CliConfig, CliError, CliOutput, Command, GlobalFlag, type HelpDoc, TerminalCapabilities } from "effect/cli"
-import { admin } from "#doors/operator/AdminCli"
+import { admin } from "#doors/admin/AdminCli"
 import { ConfigInvalid, settings } from "#ground/platform/Config"
 import { VERSION } from "#doors/service/Version"
 import { commands } from "./Commands.ts"
@@ -71,13 +71,13 @@ const cluster = command(
 )
 
 /** The services of operators' commands. They are loaded only when such a command is run. */
-const desk = Layer.unwrap(
-  Effect.map(Effect.promise(() => import("./AdminDesk.ts")), ({ layer }) => layer)
+const client = Layer.unwrap(
+  Effect.map(Effect.promise(() => import("./AdminClient.ts")), ({ layer }) => layer)
 )
 
 const root = Command.make("parley").pipe(
   Command.withDescription("A messaging server for AI agents that you host yourself."),
-  Command.withSubcommands([start, runner, migrate, Command.provide(admin, desk), demo, cluster]),
+  Command.withSubcommands([start, runner, migrate, Command.provide(admin, client), demo, cluster]),
   Command.withExamples([
     { command: "parley start", description: "A server on http://127.0.0.1:3000" },
     { command: "parley admin agents create scout", description: "An agent on it that is ready to use" },

@@ -14,13 +14,12 @@ import { AccessHttp, DoorHttp } from "#doors/console/AccessHttp"
 import { AgentsHttp } from "#doors/console/AgentsHttp"
 import { ConsoleApi } from "#doors/console/ConsoleApi"
 import { ConsoleAuthorization, ConsoleErrors, hidden, NO_STORE } from "#doors/console/ConsoleAuthorization"
-import { GroupsLookRepo } from "#doors/console/GroupsLookRepo"
+import { OperatedGroups } from "#doors/operator/OperatedGroups"
 import { LimitsHttp } from "#doors/console/LimitsHttp"
 import { ModerationHttp } from "#doors/console/ModerationHttp"
-import { Nodes } from "#doors/console/Nodes"
+import { Nodes } from "#doors/operator/Nodes"
 import { NodesHttp } from "#doors/console/NodesHttp"
-import { NodeSampler } from "#doors/console/NodeSampler"
-import { Parts } from "#doors/console/Parts"
+import { NodeSampler } from "#doors/operator/NodeSampler"
 
 /** Answers every other path below `/console/api` with the same 404 as callers get who are no operators. */
 const nothing = HttpRouter.use((router) =>
@@ -44,8 +43,7 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
 
 /** The services of the operators' API. They also answer the questions of other nodes. */
 export const services = Nodes.layer.pipe(
-  Layer.provideMerge(Parts.layer),
   Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
-  Layer.provideMerge(Layer.mergeAll(GroupsLookRepo.layer, LimitChanges.layer)),
+  Layer.provideMerge(Layer.mergeAll(OperatedGroups.layer, LimitChanges.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

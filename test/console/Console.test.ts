@@ -179,28 +179,6 @@ describe("the operators' API of a standalone server", () => {
     await socket.close()
   })
 
-  it("a report that is dismissed counts no more; a decided one is decided", async () => {
-    const [bad, good] = [await newAgent(server, "reported"), await newAgent(server, "reporter")]
-    await say(bad, good, "an advertisement")
-    assert.strictEqual((await good.http.post(`/v1/contacts/${bad.handle}/report`, { reason: "advertisements" })).status < 300, true)
-    interface Report { readonly id: string; readonly state: string; readonly counts: boolean; readonly reported_status: string; readonly note: string | null }
-    const { reports } = await operator.ok<{ reports: ReadonlyArray<Report> }>("GET", `/reports?agent=${bad.handle}`)
-    assert.deepInclude(reports[0], { state: "open", counts: true, reported_status: "suspended" })
-    const counted = async () =>
-      (await operator.ok<{ counts: ReadonlyArray<{ what: string; counted: number }> }>("GET", `/agents/${bad.handle}`)).counts.find(({ what }) => what === "reports")?.counted
-    assert.strictEqual(await counted(), 1)
-    const id = reports[0]!.id
-    const dismissed = await operator.ok<Report>("POST", `/reports/${id}/dismiss`, { note: "a quarrel" })
-    assert.deepInclude(dismissed, { state: "dismissed", counts: false, note: "a quarrel" })
-    assert.strictEqual(await counted(), 0)
-    ;(await operator.ask("POST", `/reports/${id}/uphold`, {})).refused(409, "CONFLICT")
-    ;(await operator.ask("POST", "/reports/rpt_none/uphold", {})).refused(404, "NOT_FOUND")
-    assert.deepStrictEqual((await operator.ok<{ reports: ReadonlyArray<Report> }>("GET", `/reports?agent=${bad.handle}`)).reports, [])
-    // Restored, the same report does not suspend it again.
-    await operator.ok("POST", `/agents/${bad.handle}/restore`, {})
-    assert.strictEqual((await operator.ok<{ status: string }>("GET", `/agents/${bad.handle}`)).status, "active")
-  })
-
   it("takes as a reason one line of visible text, by the console and by the command line", async () => {
     const [bad, good] = [await newAgent(server, "reasoned"), await newAgent(server, "reasoner")]
     await say(bad, good, "an advertisement")
@@ -227,18 +205,6 @@ describe("the operators' API of a standalone server", () => {
     assert.deepStrictEqual(after.log.filter(({ action }) => !/^(show|refused) /.test(action)), log)
   })
 
-  it("shows a group with its members, found by a part of its name or by a member", async () => {
-    const [a, b] = [await newAgent(server, "founder"), await newAgent(server, "member")]
-    const created = (await a.http.post("/v1/groups", { name: "The Harbour Watch", member_handles: [b.handle] })).body as { group: { id: string } }
-    for (const query of ["name=harbour", `member=${a.handle}`]) {
-      const { groups } = await operator.ok<{ groups: ReadonlyArray<{ id: string }> }>("GET", `/groups?${query}`)
-      assert.deepStrictEqual(groups.map(({ id }) => id), [created.group.id], query)
-    }
-    const group = await operator.ok<{ members: ReadonlyArray<{ handle: string; role: string }>; invites: number }>("GET", `/groups/${created.group.id}`)
-    assert.deepStrictEqual(group.members.map(({ handle, role }) => [handle, role]), [[a.handle, "admin"]])
-    assert.strictEqual(group.invites, 1)
-  })
-
   it("a node takes no socket while it is drained, and does again", async () => {
     const agent = await newAgent(server, "drain")
     const address = new URL(server.url).host
@@ -250,20 +216,6 @@ describe("the operators' API of a standalone server", () => {
     assert.strictEqual((await fetch(`${server.url}/v1/ready`)).status, 200)
     await (await Socket.hello(server, agent.key)).close()
     ;(await operator.ask("POST", "/nodes/10.9.9.9:1/drain")).refused(404, "NOT_FOUND")
-  })
-
-  it("refuses limits that are none, cannot be changed, or are out of bounds", async () => {
-    const until = new Date(Date.now() - 1_000).toISOString()
-    ;(await operator.ask("PUT", "/limits/LIMITS_NONE", { value: 1 })).refused(404, "NOT_FOUND")
-    ;(await operator.ask("PUT", "/limits/LIMITS_BODY_BYTES", { value: 2_000 })).refused(409, "CONFLICT")
-    ;(await operator.ask("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 0 })).refused(400, "VALIDATION_ERROR")
-    ;(await operator.ask("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 5, until })).refused(400, "VALIDATION_ERROR")
-    ;(await operator.ask("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 5, agent: "nobody-at-all" })).refused(404, "NOT_FOUND")
-    const agent = await newAgent(server, "limited")
-    ;(await operator.ask("PUT", "/limits/LIMITS_REGISTER_PER_HOUR", { value: 5, agent: agent.handle })).refused(400, "VALIDATION_ERROR")
-    ;(await operator.ask("DELETE", "/limits/LIMITS_CARDS_PER_MINUTE")).refused(404, "NOT_FOUND")
-    const { limits } = await operator.ok<{ limits: ReadonlyArray<{ name: string; changes: ReadonlyArray<unknown> }> }>("GET", "/limits")
-    assert.isTrue(limits.every(({ changes }) => changes.length === 0))
   })
 
   it("dead deliveries are posted again, one or all, by the console and by the command line", async () => {
@@ -347,7 +299,7 @@ describe("the operators' API of a standalone server", () => {
     const [bad, good] = [await newAgent(server, "upheld"), await newAgent(server, "upholder")]
     await say(bad, good, "an offer")
     await good.http.post(`/v1/contacts/${bad.handle}/report`, { reason: "offers" })
-    interface Report { readonly id: string; readonly reported: string; readonly state: string; readonly counts: boolean; readonly note?: string | null }
+    interface Report { readonly id: string; readonly reported: string; readonly state: string; readonly counts: boolean; readonly note?: string | null; readonly reported_status?: string }
     const open = (await toldData<ReadonlyArray<Report>>("reports", "list", "--state", "open")).find(({ reported }) => reported === bad.handle)!
     assert.deepInclude(open, { state: "open", counts: true })
     assert.deepInclude(await toldData<Report>("reports", "uphold", open.id, "--note", "seen"), { state: "upheld", counts: true, note: "seen" })
@@ -366,8 +318,12 @@ describe("the operators' API of a standalone server", () => {
     await other.http.post(`/v1/contacts/${bad.handle}/report`, { reason: "offers" })
     assert.strictEqual(await counted(), 1, "what was before the restore counts no more")
     const { reports } = await operator.ok<{ reports: ReadonlyArray<Report> }>("GET", `/reports?agent=${bad.handle}`)
+    assert.deepInclude(reports[0], { state: "open", counts: true, reported_status: "suspended" })
     assert.deepInclude(await toldData<Report>("reports", "dismiss", reports[0]!.id), { state: "dismissed", counts: false })
     assert.strictEqual(await counted(), 0)
+    // Restored, the same report does not suspend it again.
+    await operator.ok("POST", `/agents/${bad.handle}/restore`, {})
+    assert.strictEqual((await operator.ok<{ status: string }>("GET", `/agents/${bad.handle}`)).status, "active")
   })
 
   /**

@@ -17,7 +17,7 @@ layer(room)((it) => {
       yield* leap("1 hour")
       // The name decides nothing: a program's token never hides.
       const program = yield* access.program("ada", "npm run admin", 1)
-      const { token } = yield* access.errand("ada")
+      const { token } = yield* access.commandToken("ada")
       assert.strictEqual((yield* access.check("token", token, false))?.operator, "ada")
       assert.deepStrictEqual((yield* access.list).map(({ id }) => id), [program.access.id])
       const actions = (looks: boolean) =>

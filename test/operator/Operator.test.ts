@@ -2,23 +2,61 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Contacts } from "#domain/contacts/Contacts"
+import { Groups } from "#domain/groups/Groups"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
-import { Operator } from "#doors/operator/Operator"
-import type { OperatorCommand } from "#doors/operator/OperatorCommand"
+import { Erasure } from "#doors/operator/Erasure"
+import { LimitChanges } from "#doors/operator/LimitChanges"
+import { NewAgents } from "#doors/operator/NewAgents"
+import { Nodes } from "#doors/operator/Nodes"
+import { NodeSampler } from "#doors/operator/NodeSampler"
+import { OperatedGroups } from "#doors/operator/OperatedGroups"
+import { RestoredCounters } from "#doors/operator/RestoredCounters"
+import { NodeProcedures } from "#ground/cluster/NodeProcedures"
+import { UpgradeHandler } from "#ground/http/UpgradeHandler"
+import { Readiness } from "#ground/platform/Readiness"
+import { Operator } from "#doors/admin/Operator"
+import type { OperatorCommand } from "#doors/admin/OperatorCommand"
 import { Reports } from "#doors/operator/Reports"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerRooms, newAgents, type Party } from "../support/Rooms.ts"
 
-const room = Layer.mergeAll(AgentAdmin.layer, AuditLog.layer, ConsoleAccess.layer, DeadDeliveries.layer, Operator.layer, Reports.layer).pipe(
+/** No socket is open. */
+const noSockets = Layer.succeed(
+  UpgradeHandler,
+  UpgradeHandler.of({ upgrade: () => undefined, turnAway: () => undefined, drain: Effect.void, welcomeAgain: () => undefined, size: () => 0 })
+)
+
+const room = Layer.mergeAll(
+  AgentAdmin.layer,
+  AuditLog.layer,
+  ConsoleAccess.layer,
+  DeadDeliveries.layer,
+  Erasure.layer,
+  LimitChanges.layer,
+  NewAgents.layer,
+  Nodes.layer,
+  OperatedGroups.layer,
+  Operator.layer,
+  Reports.layer,
+  RestoredCounters.layer
+).pipe(
+  Layer.provide(NodeSampler.layer),
+  Layer.provide([noSockets, NodeProcedures.layerAlone, Readiness.layer]),
   Layer.provideMerge(layerRooms(layerPgliteTest))
 )
 
 /** The data of a command's answer. */
 const run = (command: OperatorCommand) => Effect.flatMap(Operator, (operator) => Effect.map(operator.run(command), ({ data }) => data))
+
+/** The actions and details of an operator's changes, the newest first. */
+const changesBy = (operator: string) =>
+  Effect.flatMap(AuditLog, (audit) =>
+    Effect.map(audit.list({ handle: null, operator, looks: false, before: null, limit: 10 }), (entries) =>
+      entries.map(({ action, detail }) => [action, detail])))
 
 /** The changes of an agent that the audit log has, the newest first. */
 const changesOf = (agent: Party) =>
@@ -33,7 +71,7 @@ layer(room)((it) => {
       const access = yield* ConsoleAccess
       const audit = yield* AuditLog
       yield* access.program("eve", "a program", 1)
-      yield* access.errand("eve")
+      yield* access.commandToken("eve")
       yield* run({ _tag: "Show", handle: agent!.handle, operator: "eve" })
       yield* run({ _tag: "Reports", limit: 1, state: null, operator: "eve" })
       const command = { _tag: "Audit", limit: 10, handle: null, by: "eve", operator: "ada" } as const
@@ -124,5 +162,115 @@ layer(room)((it) => {
         assert.deepInclude(yield* Effect.flip(change(deleted, because)), { _tag: "NotFound", message })
       }
       assert.lengthOf(yield* changesOf(agent!), 2)
+    }))
+
+  it.effect("a limit is changed for all or for one agent and taken back, each with one entry; what it cannot be is refused", () =>
+    Effect.gen(function*() {
+      const [agent] = yield* newAgents(1)
+      const limits = yield* LimitChanges
+      const change = (changed: Partial<Parameters<typeof limits.change>[0]>) =>
+        limits.change({ name: "LIMITS_CARDS_PER_MINUTE", agent: null, operator: "lima", value: 7, until: null, reason: null, ...changed })
+      const refused = [
+        [{ name: "LIMITS_NONE" }, "NotFound"],
+        [{ name: "LIMITS_BODY_BYTES", value: 2_000 }, "Conflict"],
+        [{ value: 0 }, "ValidationFailed"],
+        [{ until: -1 }, "ValidationFailed"],
+        [{ until: Number.NaN }, "ValidationFailed"],
+        [{ agent: "nobody-at-all" }, "NotFound"],
+        [{ name: "LIMITS_REGISTER_PER_HOUR", agent: agent!.handle }, "ValidationFailed"]
+      ] as const
+      for (const [changed, tag] of refused) assert.strictEqual((yield* Effect.flip(change(changed)))._tag, tag, JSON.stringify(changed))
+      assert.strictEqual((yield* Effect.flip(limits.takeBack({ name: "LIMITS_CARDS_PER_MINUTE", agent: null, operator: "lima" })))._tag, "NotFound")
+      assert.deepStrictEqual(yield* changesBy("lima"), [])
+
+      assert.deepInclude(yield* change({}), { value: 7, per: "agent", canChange: true })
+      assert.strictEqual((yield* change({ agent: agent!.handle, value: 9, reason: "a test" })).value, 9)
+      const valueFor = (handle: string | null) =>
+        Effect.map(limits.list(handle), (all) => all.find(({ name }) => name === "LIMITS_CARDS_PER_MINUTE")?.value)
+      assert.deepStrictEqual([yield* valueFor(null), yield* valueFor(agent!.handle)], [7, 9])
+      yield* limits.takeBack({ name: "LIMITS_CARDS_PER_MINUTE", agent: agent!.handle, operator: "lima" })
+      assert.strictEqual(yield* valueFor(agent!.handle), 7)
+      yield* limits.takeBack({ name: "LIMITS_CARDS_PER_MINUTE", agent: null, operator: "lima" })
+      assert.deepStrictEqual(yield* changesBy("lima"), [
+        ["take limit back", "LIMITS_CARDS_PER_MINUTE"],
+        ["take limit back", "LIMITS_CARDS_PER_MINUTE"],
+        ["change limit", "LIMITS_CARDS_PER_MINUTE = 9: a test"],
+        ["change limit", "LIMITS_CARDS_PER_MINUTE = 7"]
+      ])
+    }))
+
+  it.effect("a node is drained once and serves again, and an agent is disconnected, each with one entry in the audit log", () =>
+    Effect.gen(function*() {
+      const [agent] = yield* newAgents(1)
+      const agents = yield* AgentAdmin
+      const nodes = yield* Nodes
+      const self = nodes.self()
+      assert.strictEqual((yield* nodes.drain(self, "nora")).state, "drained")
+      assert.notStrictEqual((yield* nodes.undrain(self, "nora")).state, "drained")
+      const { log_level: before } = yield* nodes.one(self)
+      assert.strictEqual((yield* nodes.logLevel(self, "debug", "nora")).log_level, "debug")
+      yield* nodes.logLevel(self, before ?? "info", "nora")
+      const found = yield* agents.find(agent!.handle)
+      assert.deepStrictEqual(yield* nodes.disconnect(found, { operator: "nora", reason: "a test" }), { closed: 0, silent: [] })
+      assert.strictEqual((yield* Effect.flip(nodes.disconnect({ ...found, deletedAt: 0 }, { operator: "nora", reason: null })))._tag, "NotFound")
+      assert.deepStrictEqual(yield* changesBy("nora"), [
+        ["disconnect", "a test"],
+        ["set log level", `${self} ${before}`],
+        ["set log level", `${self} debug`],
+        ["undrain", self],
+        ["drain", self]
+      ])
+      assert.strictEqual((yield* Effect.flip(nodes.one("10.9.9.9:1")))._tag, "NotFound")
+    }))
+
+  it.effect("agents are created all or none, each with one entry in the audit log; a restored database's counters too", () =>
+    Effect.gen(function*() {
+      const [there] = yield* newAgents(1)
+      const created = yield* NewAgents
+      const given = { handles: ["created-one", "@Created-Two"], email: null, displayName: null, operator: "cara" }
+      const refused = [
+        [{ handles: ["created-one", there!.handle] }, "nor any other"],
+        [{ handles: ["no_handle"] }, "cannot be a handle"],
+        [{ email: "cara@example.com" }, "An address can have one account"],
+        [{ handles: ["created-one"], email: "none" }, "is not an e-mail address"],
+        [{ displayName: " " }, "A display name"]
+      ] as const
+      for (const [changed, message] of refused) assert.include((yield* Effect.flip(created.create({ ...given, ...changed }))).message, message)
+      assert.deepStrictEqual(yield* changesBy("cara"), [])
+      const made = yield* created.create(given)
+      assert.deepStrictEqual(made.map(({ email, handle }) => [handle, email]), [
+        ["created-one", "created-one@agents.invalid"],
+        ["created-two", "created-two@agents.invalid"]
+      ])
+      yield* Effect.flatMap(RestoredCounters, (counters) => counters.moveOn("cara"))
+      assert.deepStrictEqual(yield* changesBy("cara"), [["restored", null], ["create", null], ["create", null]])
+    }))
+
+  it.effect("an agent is erased, again too, each time with one entry in the audit log", () =>
+    Effect.gen(function*() {
+      const [agent] = yield* newAgents(1)
+      const erasure = yield* Erasure
+      for (let i = 0; i < 2; i++) {
+        const erased = yield* erasure.erase({ agentId: agent!.id, handle: agent!.handle, operator: "ada", reason: "asked by mail" })
+        assert.include(erased.remains.map(({ what }) => what), "handle")
+      }
+      const entry = { action: "erase", detail: "asked by mail", operator: "ada" }
+      assert.deepStrictEqual(yield* changesOf(agent!), [entry, entry])
+    }))
+
+  it.effect("groups are found by a part of their name or by a member, and shown with their members", () =>
+    Effect.gen(function*() {
+      const [founder, invited] = yield* newAgents(2)
+      const groups = yield* OperatedGroups
+      const { group } = yield* Effect.flatMap(Groups, (all) =>
+        all.create(founder!, { profile: { name: "The Harbour Watch", description: null, avatarUrl: null }, handles: [invited!.handle] }))
+      for (const query of [{ name: "harbour", member: null }, { name: "", member: founder!.handle }]) {
+        const found = yield* groups.find({ ...query, after: "", limit: 10 })
+        assert.deepStrictEqual(found.map(({ id }) => id), [group.id])
+      }
+      const shown = yield* groups.one(group.id)
+      assert.deepInclude(shown, { createdBy: founder!.handle, memberCount: 1, invites: 1 })
+      assert.deepStrictEqual(shown.members.map(({ handle, role }) => [handle, role]), [[founder!.handle, "admin"]])
+      assert.strictEqual((yield* Effect.flip(groups.one("grp_none")))._tag, "NotFound")
     }))
 })

@@ -12,7 +12,7 @@ const ground = {
   wire: [],
   /** What a process has: settings, ids, clocks, log and metrics, Redis, mail. */
   platform: [],
-  /** PostgreSQL and PGlite, batches of commands in one commit, migrations. */
+  /** PostgreSQL and PGlite, batches of commands in one commit, migrations, secret keys. */
   database: ["wire", "platform"],
   /** Listening, answers, the client's address. */
   http: ["wire", "platform"],
@@ -20,8 +20,8 @@ const ground = {
   rates: ["wire", "platform", "http"],
   /** Nodes: who belongs, who owns what, calls between them, jobs. */
   cluster: ["wire", "platform", "database", "http"],
-  /** Bytes of attachments and pictures, on disk or in S3. */
-  files: ["wire", "platform"]
+  /** Bytes of attachments and pictures, on disk or in S3. The key that signs their URLs is in the database. */
+  files: ["wire", "platform", "database"]
 }
 
 /** Each of these may import every room of the ground, and the rooms that are listed behind it. */
@@ -71,10 +71,13 @@ const doors = {
   pages: ["auth"],
   /** The WebSocket, and waits without one. */
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
-  operator: ["agents", "messages", "enforcement", "registration", "archives"],
   service: ["auth", "pages", "realtime"],
+  /** What operators do and see: one service for each thing, on which the next two rooms render. */
+  operator: ["agents", "messages", "push", "enforcement", "registration", "service"],
+  /** The operators' command line. */
+  admin: ["agents", "archives", "operator"],
   /** The operators' API. */
-  console: ["agents", "auth", "push", "operator", "service"],
+  console: ["agents", "auth", "operator", "service"],
   mcp: [
     "agents",
     "messages",

@@ -13,7 +13,7 @@ import { iso, isoOrNull } from "#ground/wire/Text"
 import { AccessApi, DoorApi } from "./AccessApi.ts"
 import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthorization.ts"
 import { consoleDocument } from "./ConsoleApi.ts"
-import { Nodes } from "./Nodes.ts"
+import { Nodes } from "#doors/operator/Nodes"
 
 /** How often an address may try to redeem a link. Every attempt counts. */
 const REDEEM: RateRule = { name: "console_redeem", limit: 10, windowMs: 600_000, window: "10 minutes" }

@@ -1,16 +1,16 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { displayNameOf } from "#domain/agents/Agent"
-import { type AgentAccount, AgentAdmin, countShown, notDeleted, statusOf } from "#doors/operator/AgentAdmin"
+import { type AgentAccount, AgentAdmin, countShown, statusOf } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { Erasure } from "#doors/operator/Erasure"
 import { Config } from "#ground/platform/Config"
-import { decodeCursor, encodeCursor, pageSize } from "#ground/wire/Page"
+import { rowsOf } from "#ground/wire/Page"
 import { iso, isoOrNull, isStorable, lowerCase } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
-import { Nodes } from "./Nodes.ts"
+import { Nodes } from "#doors/operator/Nodes"
 import { explain } from "./Why.ts"
 
 const AfterHandle = Schema.String.check(Schema.makeFilter((text) => isStorable(text) && text.length <= 100))
@@ -117,23 +117,26 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
     })
 
     return handlers.handleAll({
-      agents: Effect.fnUntraced(function*({ query }) {
+      agents: Effect.fnUntraced(function*({ query: { cursor, ...query } }) {
         const now = yield* Clock.currentTimeMillis
-        const limit = pageSize(query.limit)
         const order = query.order ?? "handle"
-        const after = query.cursor === undefined || order === "waiting" ? "" : yield* decodeCursor(AfterHandle)(query.cursor)
-        const rows = yield* agents.search({
-          handle: lowerCase((query.handle ?? "").trim().replace(/^@/, "")),
-          email: (query.email ?? "").trim().toLowerCase(),
-          status: query.status ?? null,
-          order,
-          after,
-          now,
-          limit
+        const { nextCursor, rows } = yield* rowsOf(order === "waiting" || cursor === undefined ? query : { ...query, cursor }, {
+          position: AfterHandle,
+          rows: (after, limit) =>
+            agents.search({
+              handle: lowerCase((query.handle ?? "").trim().replace(/^@/, "")),
+              email: (query.email ?? "").trim().toLowerCase(),
+              status: query.status ?? null,
+              order,
+              after: after ?? "",
+              now,
+              limit
+            }),
+          positionOf: ({ handle }) => handle
         })
         return {
           agents: rows.map((row) => ({ ...lineOf(row, now), undelivered: row.undelivered, waiting_since: isoOrNull(row.waitingSince) })),
-          next_cursor: rows.length < limit || order === "waiting" ? null : encodeCursor(rows.at(-1)!.handle)
+          next_cursor: order === "waiting" ? null : nextCursor
         }
       }),
       agent: ({ params }) => detail(params.handle),
@@ -165,9 +168,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
       disconnect: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
         const agent = yield* find(params.handle)
-        yield* notDeleted(agent)
-        yield* audit.note({ operator, action: "disconnect", handle: agent.handle, detail: payload.reason ?? null })
-        const { closed, silent } = yield* nodes.disconnect(agent.id)
+        const { closed, silent } = yield* nodes.disconnect(agent, { operator, reason: payload.reason ?? null })
         const missing = silent.length === 0 ? "" : ` ${silent.join(", ")} did not answer.`
         return { ok: true as const, message: `${closed === 1 ? "1 socket is" : `${closed} sockets are`} closed.${missing}`, sockets: closed }
       }),

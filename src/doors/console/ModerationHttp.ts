@@ -3,17 +3,17 @@ import { HttpApiBuilder } from "effect/http-api"
 import { statusOf } from "#doors/operator/AgentAdmin"
 import { DeadDeliveries, type Retried } from "#doors/operator/DeadDeliveries"
 import { type Report, Reports } from "#doors/operator/Reports"
-import { CursorId, decodeCursor, encodeCursor, pageSize } from "#ground/wire/Page"
+import { CursorId, rowsOf } from "#ground/wire/Page"
 import { iso, isoOrNull } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
-import { type GroupRow, GroupsLookRepo } from "./GroupsLookRepo.ts"
+import { type OperatedGroup, OperatedGroups } from "#doors/operator/OperatedGroups"
 import { ModerationApi } from "./ModerationApi.ts"
 
 const AfterReport = Schema.Struct({ at: Schema.Int, id: CursorId })
 const AfterDelivery = Schema.Struct({ at: Schema.Int, id: Schema.String.check(Schema.isPattern(/^\d{1,15}$/)) })
 
-const groupOf = (group: GroupRow) => ({
+const groupOf = (group: OperatedGroup) => ({
   id: group.id,
   name: group.name,
   description: group.description,
@@ -48,7 +48,7 @@ const retriedOf = (retried: number) => ({
 export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), "moderation", (handlers) =>
   Effect.gen(function*() {
     const deadDeliveries = yield* DeadDeliveries
-    const groups = yield* GroupsLookRepo
+    const groups = yield* OperatedGroups
     const reports = yield* Reports
 
     const decide = Effect.fnUntraced(function*(id: string, state: "upheld" | "dismissed", note: string | null) {
@@ -61,40 +61,44 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
 
     return handlers.handleAll({
       groups: Effect.fnUntraced(function*({ query }) {
-        const limit = pageSize(query.limit)
-        const after = query.cursor === undefined ? "" : yield* decodeCursor(CursorId)(query.cursor)
-        const rows = yield* groups.find({ name: query.name ?? "", member: query.member ?? null, after, limit })
-        return { groups: rows.map(groupOf), next_cursor: rows.length < limit ? null : encodeCursor(rows.at(-1)!.id) }
+        const { nextCursor, rows } = yield* rowsOf(query, {
+          position: CursorId,
+          rows: (after, limit) => groups.find({ name: query.name ?? "", member: query.member ?? null, after: after ?? "", limit }),
+          positionOf: ({ id }) => id
+        })
+        return { groups: rows.map(groupOf), next_cursor: nextCursor }
       }),
       group: Effect.fnUntraced(function*({ params }) {
         const group = yield* groups.one(params.id)
-        if (group === undefined) return yield* new NotFound({ message: "There is no such group." })
-        const members = yield* groups.members(group.id)
         return {
           ...groupOf(group),
-          members: members.map(({ handle, joinedAt, role }) => ({ handle, role, joined_at: iso(joinedAt) })),
-          invites: yield* groups.invites(group.id)
+          members: group.members.map(({ handle, joinedAt, role }) => ({ handle, role, joined_at: iso(joinedAt) })),
+          invites: group.invites
         }
       }),
       reports: Effect.fnUntraced(function*({ query }) {
         const now = yield* Clock.currentTimeMillis
-        const limit = pageSize(query.limit)
-        const after = query.cursor === undefined ? null : yield* decodeCursor(AfterReport)(query.cursor)
-        const rows = yield* reports.list({ state: query.state ?? "open", agent: query.agent ?? null, after, limit })
-        const last = rows.at(-1)
-        return {
-          reports: rows.map((row) => reportOf(row, now)),
-          next_cursor: last === undefined || rows.length < limit ? null : encodeCursor({ at: last.createdAt, id: last.id })
-        }
+        const { nextCursor, rows } = yield* rowsOf(query, {
+          position: AfterReport,
+          rows: (after, limit) => reports.list({ state: query.state ?? "open", agent: query.agent ?? null, after, limit }),
+          positionOf: ({ createdAt, id }) => ({ at: createdAt, id })
+        })
+        return { reports: rows.map((row) => reportOf(row, now)), next_cursor: nextCursor }
       }),
       uphold: ({ params, payload }) => decide(params.id, "upheld", payload.note ?? null),
       dismiss: ({ params, payload }) => decide(params.id, "dismissed", payload.note ?? null),
       dead: Effect.fnUntraced(function*({ query }) {
-        const limit = pageSize(query.limit)
-        const cursor = query.cursor === undefined ? null : yield* decodeCursor(AfterDelivery)(query.cursor)
-        const after = cursor === null ? null : { at: cursor.at, no: Number(cursor.id) }
-        const rows = yield* deadDeliveries.list({ agent: query.agent ?? null, webhook: query.webhook ?? null, after, limit })
-        const last = rows.at(-1)
+        const { nextCursor, rows } = yield* rowsOf(query, {
+          position: AfterDelivery,
+          rows: (after, limit) =>
+            deadDeliveries.list({
+              agent: query.agent ?? null,
+              webhook: query.webhook ?? null,
+              after: after === null ? null : { at: after.at, no: Number(after.id) },
+              limit
+            }),
+          positionOf: ({ deadAt, no }) => ({ at: deadAt, id: String(no) })
+        })
         return {
           deliveries: rows.map(({ active, createdAt, deadAt, webhookId, ...row }) => ({
             ...row,
@@ -103,7 +107,7 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
             created_at: iso(createdAt),
             dead_at: iso(deadAt)
           })),
-          next_cursor: last === undefined || rows.length < limit ? null : encodeCursor({ at: last.deadAt, id: String(last.no) })
+          next_cursor: nextCursor
         }
       }),
       retry: Effect.fnUntraced(function*({ params }) {

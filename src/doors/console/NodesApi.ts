@@ -4,7 +4,7 @@ import { documented } from "#ground/http/Documented"
 import { NotFound } from "#ground/wire/WireError"
 import { Conflict } from "#doors/operator/Conflict"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
-import { LogLevelName, NodeShown, Overview } from "./Overview.ts"
+import { LogLevelName, NodeShown, Overview } from "#doors/operator/Overview"
 
 const params = { address: Schema.String }
 const parameters = { address: "10.0.0.5:14431" }

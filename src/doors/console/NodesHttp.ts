@@ -1,15 +1,12 @@
-import { Clock, Effect, Stream } from "effect"
+import { Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { AuditLog } from "#doors/operator/AuditLog"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { Readiness } from "#ground/platform/Readiness"
-import { iso } from "#ground/wire/Text"
 import { consoleApiOf, credentialOf, CurrentOperator } from "./ConsoleAuthorization.ts"
-import { Nodes } from "./Nodes.ts"
+import { Nodes } from "#doors/operator/Nodes"
+import type { NodeShown } from "#doors/operator/Overview"
 import { NodesApi } from "./NodesApi.ts"
-import { type Overview, totalsOf } from "./Overview.ts"
-import { Parts } from "./Parts.ts"
 
 /** How long all streams share one overview: a little less than the second between two events. */
 const SHARED = "800 millis"
@@ -19,20 +16,10 @@ const event = (name: string, data: unknown): Uint8Array => Buffer.from(`event: $
 export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (handlers) =>
   Effect.gen(function*() {
     const access = yield* ConsoleAccess
-    const audit = yield* AuditLog
     const nodes = yield* Nodes
-    const parts = yield* Parts
     const readiness = yield* Readiness
 
-    const overview = Effect.fnUntraced(function*(history: boolean): Effect.fn.Return<Overview> {
-      const [all, database, redis, files, mail] = yield* Effect.all(
-        [nodes.all(history), parts.database, parts.redis, parts.files, parts.mail],
-        { concurrency: "unbounded" }
-      )
-      const at = iso(yield* Clock.currentTimeMillis)
-      return { at, node: nodes.self(), nodes: all, totals: totalsOf(all, at), database, redis, files, mail }
-    })
-    const shared = yield* Effect.cachedWithTTL(overview(false), SHARED)
+    const shared = yield* Effect.cachedWithTTL(nodes.overview(false), SHARED)
 
     /** The reason to end a stream; undefined if it may continue. A session that cannot be checked may continue for 5 minutes. */
     const ended = (kind: "session" | "token", token: string): Effect.Effect<string | undefined> =>
@@ -43,11 +30,11 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
           onSuccess: (still) => still === undefined ? "The session is over." : undefined
         })
 
-    const noted = (action: string, detail: string) =>
-      Effect.flatMap(CurrentOperator, ({ operator }) => audit.note({ operator, action, handle: null, detail }))
+    const ordered = <E>(order: (operator: string) => Effect.Effect<NodeShown, E>) =>
+      Effect.flatMap(CurrentOperator, ({ operator }) => order(operator))
 
     return handlers.handleAll({
-      overview: () => overview(true),
+      overview: () => nodes.overview(true),
       stream: Effect.fnUntraced(function*({ request }) {
         const { kind, token } = credentialOf(request)
         const events = Stream.unfold("first" as "first" | "next" | "over", Effect.fnUntraced(function*(state) {
@@ -66,9 +53,8 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
         })
       }),
       node: ({ params }) => nodes.one(params.address),
-      drain: ({ params }) => Effect.andThen(noted("drain", params.address), nodes.drain(params.address)),
-      undrain: ({ params }) => Effect.andThen(noted("undrain", params.address), nodes.undrain(params.address)),
-      logLevel: ({ params, payload }) =>
-        Effect.andThen(noted("set log level", `${params.address} ${payload.level}`), nodes.logLevel(params.address, payload.level))
+      drain: ({ params }) => ordered((operator) => nodes.drain(params.address, operator)),
+      undrain: ({ params }) => ordered((operator) => nodes.undrain(params.address, operator)),
+      logLevel: ({ params, payload }) => ordered((operator) => nodes.logLevel(params.address, payload.level, operator))
     })
   }))

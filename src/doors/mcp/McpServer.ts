@@ -8,7 +8,8 @@ import { hasStructure, listed, listedWithStructure, toolNamed } from "./Catalogu
 import { fenced, safeJson } from "./UntrustedText.ts"
 import { read, resources, templates } from "./Resources.ts"
 import { advice, instructions, type PromptName, prompts, promptText } from "./Texts.ts"
-import type { Waited, WaitRefusal } from "#doors/realtime/Waiters"
+import type { WaitRefusal } from "#doors/realtime/Listeners"
+import type { Waited } from "#doors/realtime/Waiters"
 import type { Tool, ToolAnswer, ToolCall, ToolWait } from "./Tool.ts"
 
 /** The older revisions that this server supports, newest first. The library itself supports the revision of 2026. */

@@ -5,6 +5,7 @@ import { type AgentStatus, statusAt } from "#domain/agents/Agent"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { iso } from "#ground/wire/Text"
 import { NotFound, type Unavailable } from "#ground/wire/WireError"
+import type { Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
 /** An account as operators see it; times in milliseconds. */
@@ -102,12 +103,6 @@ export const statusOf = (
 /** Fails if the account is deleted. An operator cannot suspend, restore or disconnect such an account. */
 export const notDeleted = (agent: AgentAccount): Effect.Effect<void, NotFound> =>
   agent.deletedAt === null ? Effect.void : Effect.fail(new NotFound({ message: `${agent.handle} was deleted at ${iso(agent.deletedAt)}.` }))
-
-interface Because {
-  readonly operator: string
-  /** For the audit log. */
-  readonly reason: string | null
-}
 
 /**
  * What operators see of agents, across all rooms, and what they do to them. Enforcement writes the audit row of a suspension or a

@@ -1,8 +1,19 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { MASKED } from "#domain/agents/Agent"
+import { Name } from "#ground/wire/Text"
 import type { Unavailable } from "#ground/wire/WireError"
+
+/** The reason that an operator gives for an action: one line for the audit log. */
+export const Reason = Schema.NullOr(Name(1, 1_000))
+
+/** Who acts, and why. */
+export interface Because {
+  readonly operator: string
+  /** For the audit log. */
+  readonly reason: string | null
+}
 
 export interface AuditEntry {
   readonly no: number

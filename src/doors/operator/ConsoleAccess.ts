@@ -3,7 +3,7 @@ import { Ids, sha256 } from "#ground/platform/Ids"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { ASKS } from "./AuditLog.ts"
 import { Unavailable } from "#ground/wire/WireError"
-import { type AccessRow, ConsoleAccessRepo, ERRAND_MS } from "./ConsoleAccessRepo.ts"
+import { type AccessRow, ConsoleAccessRepo, COMMAND_TOKEN_MS } from "./ConsoleAccessRepo.ts"
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
@@ -54,7 +54,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
   /** Makes a program's token that is valid for `days` days. */
   readonly program: (operator: string, name: string, days: number) => Effect.Effect<IssuedAccess, Unavailable>
   /** Makes a token that is valid for a minute, for one command of `npm run admin`. */
-  readonly errand: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
+  readonly commandToken: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
   /** Turns a link's token into a session, once; undefined if the token is unknown, used or expired. */
   readonly redeem: (token: string) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, Unavailable>
   /**
@@ -66,7 +66,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
     token: string,
     readsOn: boolean
   ) => Effect.Effect<Access | undefined, Unavailable>
-  /** The valid sessions and program tokens, the newest first, without the tokens of `errand`. */
+  /** The valid sessions and program tokens, the newest first, without the tokens of `commandToken`. */
   readonly list: Effect.Effect<ReadonlyArray<Access>, Unavailable>
   /** Ends a session or token from the commit on, on every node; false if there is none. */
   readonly end: (id: string, operator: string) => Effect.Effect<boolean, Unavailable>
@@ -113,7 +113,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
       return ConsoleAccess.of({
         link: (operator) => issue("link", operator, null, LINK_MS, "make console link"),
         program: (operator, name, days) => issue("token", operator, name, days * DAY_MS, "make program token"),
-        errand: (operator) => issue("token", operator, "npm run admin", ERRAND_MS, ASKS),
+        commandToken: (operator) => issue("token", operator, "npm run admin", COMMAND_TOKEN_MS, ASKS),
         redeem: Effect.fnUntraced(function*(token) {
           if (!isOf("link", token)) return undefined
           const session = fresh("session")

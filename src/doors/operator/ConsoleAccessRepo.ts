@@ -14,7 +14,7 @@ export interface AccessRow {
 }
 
 /** How long the token by which `npm run admin` calls a running server is valid. A program's token is valid for a day or longer. */
-export const ERRAND_MS = 60_000
+export const COMMAND_TOKEN_MS = 60_000
 /** How far behind `last_used_at` may be. */
 const USED_MS = 60_000
 /** How long rows that have expired are kept, for readers of the audit log. */
@@ -88,7 +88,7 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
         living: (at) =>
           query<AccessRow>`
             SELECT ${columns} FROM console_access
-            WHERE (kind = 'session' OR (kind = 'token' AND expires_at - created_at > ${ERRAND_MS}))
+            WHERE (kind = 'session' OR (kind = 'token' AND expires_at - created_at > ${COMMAND_TOKEN_MS}))
               AND ended_at IS NULL AND expires_at > ${at}
             ORDER BY created_at DESC, id`,
         end: (id, operator, at) =>

@@ -1,15 +1,19 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { Database } from "#ground/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { Config } from "#ground/platform/Config"
 import { Limits } from "#ground/rates/Limits"
-import type { Unavailable } from "#ground/wire/WireError"
+import { NotFound, type Unavailable, type ValidationFailed } from "#ground/wire/WireError"
+import { AgentAdmin } from "./AgentAdmin.ts"
+import { Conflict } from "./Conflict.ts"
+import { checkScope, checkValue, limitNamed, limitNames, type LimitState, limitState, type StoredChange } from "./LimitRules.ts"
 
 /** How often changes are read: twice within the second after which a change must be in force on every node (wire.md O). */
 const LOOK = "400 millis"
 /** How long a start waits for the changes if the database does not answer. */
 const AT_START = "2 seconds"
 /** The most changes that may be in force. Further changes are refused. */
-export const MAX_CHANGES = 10_000
+const MAX_CHANGES = 10_000
 
 /** Limits that operators have changed. */
 export const limitChangesTables: ReadonlyArray<OwnedTable> = [
@@ -32,22 +36,10 @@ export const limitChangesTables: ReadonlyArray<OwnedTable> = [
   }
 ]
 
-/** A change as stored; times in milliseconds. */
-export interface StoredChange {
-  readonly name: string
-  readonly agentId: string | null
-  readonly handle: string | null
-  readonly value: number
-  readonly until: number | null
-  readonly operator: string
-  readonly at: number
-  readonly reason: string | null
-}
-
-/** A limit, for one agent or for all, whose change an operator makes or takes back. */
+/** A limit, for the agent with this handle or for all agents, whose change an operator makes or takes back. */
 export interface Change {
   readonly name: string
-  readonly agentId: string | null
+  readonly agent: string | null
   readonly operator: string
 }
 
@@ -56,37 +48,55 @@ export interface Change {
  * lost, also across restarts. While the database does not answer, the changes that were read last hold.
  */
 export class LimitChanges extends Context.Service<LimitChanges, {
-  readonly list: Effect.Effect<ReadonlyArray<StoredChange>, Unavailable>
-  /** Stores a change, which replaces an earlier one of this limit and agent. In force here at once. False if there are too many. */
+  /** Every limit as it is in force for the agent with this handle, or for all agents. */
+  readonly list: (agent: string | null) => Effect.Effect<ReadonlyArray<LimitState>, NotFound | Unavailable>
+  /** Stores a change, which replaces an earlier one of this limit and agent, and is in force here at once. `until` is in milliseconds. */
   readonly change: (
     change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
-  ) => Effect.Effect<boolean, Unavailable>
-  /** Ends a change. False if there is none. */
-  readonly takeBack: (change: Change) => Effect.Effect<boolean, Unavailable>
+  ) => Effect.Effect<LimitState, NotFound | Conflict | ValidationFailed | Unavailable>
+  /** Ends a change. Fails if there is none. */
+  readonly takeBack: (change: Change) => Effect.Effect<LimitState, NotFound | Unavailable>
 }>()("parley/operator/LimitChanges") {
   static readonly layer = Layer.effect(
     LimitChanges,
     Effect.gen(function*() {
+      const agents = yield* AgentAdmin
+      const config = yield* Config
       const limits = yield* Limits
       const { query } = yield* Database
 
-      const list = Effect.gen(function*() {
+      const stored = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
         return yield* query<StoredChange>`
           SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
           FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
           WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
       })
-      const look = Effect.map(list, limits.set)
+      /** Reads the changes, and puts them in force on this node. */
+      const look = Effect.tap(stored, (changes) => Effect.sync(() => limits.set(changes)))
       const looked = Effect.catchCause(look, (cause) => Effect.logDebug("The limits that operators changed could not be read", cause))
       // Reads the changes before any request is served, so that the first request after a restart obeys them.
       yield* Effect.timeoutOption(looked, AT_START)
       yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
 
+      const idOf = Effect.fnUntraced(function*(handle: string | null) {
+        if (handle === null) return null
+        const agent = yield* agents.find(handle)
+        return agent.deletedAt === null ? agent.id : yield* new NotFound({ message: "No agent has this handle." })
+      })
+
       return LimitChanges.of({
-        list,
-        change: Effect.fnUntraced(function*({ agentId, name, operator, reason, until, value }) {
+        list: Effect.fnUntraced(function*(agent) {
+          const agentId = yield* idOf(agent)
+          const changes = yield* stored
+          return limitNames.map((name) => limitState(name, config, changes, agentId))
+        }),
+        change: Effect.fnUntraced(function*({ agent, operator, reason, until, value, ...change }) {
           const at = yield* Clock.currentTimeMillis
+          const name = yield* Effect.fromResult(limitNamed(change.name))
+          yield* Effect.fromResult(checkValue(name, value))
+          const agentId = yield* idOf(agent)
+          yield* Effect.fromResult(checkScope(name, agentId, until, at))
           const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${reason === null ? "" : `: ${reason}`}`
           const rows = yield* query`
             WITH gone AS (DELETE FROM limit_changes WHERE until <= ${at}),
@@ -102,11 +112,14 @@ export class LimitChanges extends Context.Service<LimitChanges, {
               SELECT ${at}::bigint, ${operator}, 'change limit', ${agentId}, ${detail} FROM done
             )
             SELECT name FROM done`
-          yield* look
-          return rows.length > 0
+          const changes = yield* look
+          if (rows.length === 0) return yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
+          return limitState(name, config, changes, agentId)
         }),
-        takeBack: Effect.fnUntraced(function*({ agentId, name, operator }) {
+        takeBack: Effect.fnUntraced(function*({ agent, operator, ...change }) {
           const at = yield* Clock.currentTimeMillis
+          const name = yield* Effect.fromResult(limitNamed(change.name))
+          const agentId = yield* idOf(agent)
           const rows = yield* query`
             WITH done AS (
               DELETE FROM limit_changes WHERE name = ${name} AND agent_id = ${agentId ?? ""} RETURNING name
@@ -115,10 +128,11 @@ export class LimitChanges extends Context.Service<LimitChanges, {
               SELECT ${at}::bigint, ${operator}, 'take limit back', ${agentId}, name FROM done
             )
             SELECT name FROM done`
-          yield* look
-          return rows.length > 0
+          const changes = yield* look
+          if (rows.length === 0) return yield* new NotFound({ message: "This limit has not been changed." })
+          return limitState(name, config, changes, agentId)
         })
       })
     })
-  )
+  ).pipe(Layer.provide(AgentAdmin.layer))
 }

@@ -1,10 +1,13 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { NotFound, type Unavailable } from "#ground/wire/WireError"
 import { Conflict } from "./Conflict.ts"
-import type { ReportState } from "./OperatorCommand.ts"
+
+/** The state of a report. Those that no operator has decided are open. */
+export const ReportState = Schema.Literals(["open", "upheld", "dismissed"])
+export type ReportState = typeof ReportState.Type
 
 /** A report as operators see it; times in milliseconds. */
 export interface Report {

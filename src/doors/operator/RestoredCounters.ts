@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
 import type { Unavailable } from "#ground/wire/WireError"
+import { AuditLog } from "./AuditLog.ts"
 
 /** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
@@ -14,13 +15,15 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
   /**
    * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
    * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
-   * memory read it again.
+   * memory read it again. Works in slices, and writes its audit row at the end.
    */
-  readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, Unavailable>
+  readonly moveOn: (operator: string) => Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, Unavailable>
 }>()("parley/operator/RestoredCounters") {
   static readonly layer = Layer.effect(
     RestoredCounters,
-    Effect.map(Database, ({ query }) => {
+    Effect.gen(function*() {
+      const audit = yield* AuditLog
+      const { query } = yield* Database
       /** Runs a statement for all rows, slice by slice in the order of their ids; returns the number of rows. */
       const inSlices = Effect.fnUntraced(function*(
         slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, Unavailable>
@@ -35,7 +38,7 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
         }
       })
       return RestoredCounters.of({
-        moveOn: Effect.gen(function*() {
+        moveOn: Effect.fnUntraced(function*(operator) {
           const conversations = yield* inSlices((above) =>
             query`
               WITH held AS MATERIALIZED (
@@ -58,9 +61,10 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
           yield* query`
             SELECT setval(pg_get_serial_sequence('webhook_deliveries', 'no'),
               nextval(pg_get_serial_sequence('webhook_deliveries', 'no')) + ${NUMBERS_AHEAD})`
+          yield* audit.note({ operator, action: "restored", handle: null, detail: null })
           return { conversations, inboxes }
         })
       })
     })
-  )
+  ).pipe(Layer.provide(AuditLog.layer))
 }

@@ -65,8 +65,29 @@ export const decodeCursor = <S extends Schema.Codec<unknown, unknown>>(schema: S
     Effect.mapError(() => ValidationFailed.field("cursor", "is not a cursor that this server issued"))
   )
 
-/** The size of a page: the requested size, 50 by default and 200 at most (wire.md C.0, Lists). */
-export const pageSize = (asked: number | undefined): number => Math.min(asked ?? 50, 200)
+/** A list whose pages continue after a cursor. A page has 50 rows unless asked for another number, and 200 at most (wire.md C.0, Lists). */
+export interface Rows<Row, Position, E> {
+  readonly usual?: number
+  readonly max?: number
+  readonly position: Schema.Codec<Position, unknown>
+  /** Up to `limit` rows in the list's order, after a position, or from its beginning if that is null. */
+  readonly rows: (after: Position | null, limit: number) => Effect.Effect<ReadonlyArray<Row>, E>
+  readonly positionOf: (row: Row) => Position
+}
+
+/** Reads the rows of a page, and the cursor of the next page, which is null on the last page. */
+export const rowsOf = <Row, Position, E>(
+  query: Pick<PageQuery, "limit" | "cursor">,
+  list: Rows<Row, Position, E>
+): Effect.Effect<{ readonly rows: ReadonlyArray<Row>; readonly limit: number; readonly nextCursor: string | null }, ValidationFailed | E> =>
+  Effect.gen(function*() {
+    const limit = Math.min(query.limit ?? list.usual ?? 50, list.max ?? 200)
+    const after = query.cursor === undefined ? null : yield* decodeCursor(list.position)(query.cursor)
+    const found = yield* list.rows(after, limit + 1)
+    const rows = found.slice(0, limit)
+    const last = rows.at(-1)
+    return { rows, limit, nextCursor: found.length > limit && last !== undefined ? encodeCursor(list.positionOf(last)) : null }
+  })
 
 /** How a list is read in pages of `usual` items unless asked for another number, and of `max` at most. */
 export interface Listed<Row, Position, Item, E1, E2, E3> {
@@ -88,18 +109,7 @@ export const pageOf = <Row, Position, Item, E1, E2, E3>(
 ): Effect.Effect<Page<Item>, ValidationFailed | E1 | E2 | E3> =>
   Effect.gen(function*() {
     yield* oneWay(query)
-    const limit = Math.min(query.limit ?? list.usual, list.max)
     const offset = query.offset ?? 0
-    const after = query.cursor === undefined ? null : yield* decodeCursor(list.position)(query.cursor)
-    const rows = yield* list.rows(after, offset, limit + 1)
-    const total = yield* list.total
-    const shown = rows.slice(0, limit)
-    const last = shown.at(-1)
-    return {
-      items: yield* list.show(shown),
-      total,
-      limit,
-      offset,
-      nextCursor: rows.length > limit && last !== undefined ? encodeCursor(list.positionOf(last)) : null
-    }
+    const { limit, nextCursor, rows } = yield* rowsOf(query, { ...list, rows: (after, limit) => list.rows(after, offset, limit) })
+    return { total: yield* list.total, items: yield* list.show(rows), limit, offset, nextCursor }
   })

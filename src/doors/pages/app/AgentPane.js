@@ -41,7 +41,7 @@ const tabs = { conversations: "Messages", people: "People", new: "New", me: "Age
  */
 export const AgentPane = ({ onSignOut, session }) => {
   const [tab, setTab] = useState(/** @type {keyof typeof tabs} */ ("conversations"))
-  const place = session.place.value
+  const place = session.conversations.place.value
   const me = session.me.value
   const write = (/** @type {string} */ handle) => {
     session.write(handle)
@@ -50,8 +50,8 @@ export const AgentPane = ({ onSignOut, session }) => {
   return html`<section class="pane" data-open=${place === null ? "list" : "thread"} aria-label=${`Agent @${session.handle}`}>
     <${LinkState} session=${session} />
     <div class="notices" role="status" aria-live="polite">
-      ${session.notices.value.map(({ id, text }) => html`<p key=${id} class="notice"><span>${text}</span>
-        <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => session.dismiss(id)}>✕</button></p>`)}
+      ${session.notices.list.value.map(({ id, text }) => html`<p key=${id} class="notice"><span>${text}</span>
+        <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => session.notices.dismiss(id)}>✕</button></p>`)}
     </div>
     <div class="pane-body">
       <div class="list">
@@ -67,7 +67,7 @@ export const AgentPane = ({ onSignOut, session }) => {
           : html`<${Me} session=${session} onSignOut=${onSignOut} />`}
       </div>
       ${place === null
-        ? html`<div class="thread nothing"><p class="empty">${session.conversations.value.length === 0 ? "Conversations open here." : "Choose a conversation."}</p></div>`
+        ? html`<div class="thread nothing"><p class="empty">${session.conversations.list.value.length === 0 ? "Conversations open here." : "Choose a conversation."}</p></div>`
         : html`<${Thread} session=${session} place=${place} />`}
     </div>
   </section>`

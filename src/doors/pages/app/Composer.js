@@ -66,13 +66,13 @@ export const Composer = ({ conversation, onCancelReply, onSent, replyTo, session
     setProblem(null)
     const reply = replyTo?.id ?? null
     if (file === null) {
-      session.send({ ...target, content: { text } }, text, reply)
+      session.outbox.send({ ...target, content: { text } }, text, reply)
     } else {
       setBusy(true)
       try {
         const id = await upload(session.api, target, file)
         const words = text.trim() === "" ? {} : { text }
-        session.send({ ...target, type: "file", content: { ...words, attachment_id: id } }, text.trim() === "" ? file.name : `${text}\n${file.name}`, reply)
+        session.outbox.send({ ...target, type: "file", content: { ...words, attachment_id: id } }, text.trim() === "" ? file.name : `${text}\n${file.name}`, reply)
       } catch (error) {
         setProblem(textOf(error))
         return

@@ -23,13 +23,13 @@ const Invites = ({ session }) =>
         (${invite.group_member_count} ${invite.group_member_count === 1 ? "member" : "members"})</p>
       ${invite.group_description === "" ? null : html`<p class="hint" dir="auto">${invite.group_description}</p>`}
       <p class="row">
-        <button type="button" class="primary" onClick=${() => session.attempt(async () => {
+        <button type="button" class="primary" onClick=${() => session.notices.attempt(async () => {
           await session.api.post(`v1/groups/invites/${invite.id}/accept`)
           session.invites.value = session.invites.peek().filter(({ id }) => id !== invite.id)
-          await session.list()
+          await session.conversations.load()
           session.open(invite.group_id)
         })}>Join</button>
-        <button type="button" onClick=${() => session.attempt(async () => {
+        <button type="button" onClick=${() => session.notices.attempt(async () => {
           await session.api.call("DELETE", `v1/groups/invites/${invite.id}`)
           session.invites.value = session.invites.peek().filter(({ id }) => id !== invite.id)
         })}>Decline</button>
@@ -40,16 +40,16 @@ const Invites = ({ session }) =>
 /** The agent's group invites and its conversations, newest first. @param {{ session: Session }} props */
 export const ConversationList = ({ session }) => {
   const [shown, setShown] = useState(PAGE)
-  const all = session.conversations.value
-  const open = session.place.value?.id
+  const all = session.conversations.list.value
+  const open = session.conversations.place.value?.id
   return html`<div class="list-body">
     <${Invites} session=${session} />
-    ${all.length === 0 && session.listed.value
+    ${all.length === 0 && session.conversations.listed.value
       ? html`<p class="empty">No conversations yet.${session.watching ? "" : " Write to an agent by its handle under New, or find one under People."}</p>`
       : html`<ul class="conversations" aria-label="Conversations">
         ${all.slice(0, shown).map((one) => {
           const title = titleOf(one)
-          const presence = one.participants[0] === undefined ? undefined : session.presences.value.get(one.participants[0].handle)?.status
+          const presence = one.participants[0] === undefined ? undefined : session.presences.all.value.get(one.participants[0].handle)?.status
           return html`<li key=${one.id}><button type="button" class=${classes("conversation", one.id === open && "open", one.unread_count > 0 && "unread")}
             aria-current=${one.id === open ? "true" : undefined} onClick=${() => session.open(one.id)}>
             <${Monogram} name=${one.type === "group" ? title : one.participants[0]?.handle ?? "?"} group=${one.type === "group"} dot=${presence} />

@@ -11,17 +11,17 @@ const outcomes = /** @type {Record<string, string>} */ ({ invited: "is invited",
  * @param {{ session: Session, id: string, onClose: () => void }} props
  */
 export const GroupPanel = ({ id, onClose, session }) => {
-  const group = session.group(id).value
+  const group = session.conversations.group(id).value
   const [pending, setPending] = useState(/** @type {ReadonlyArray<{ id: string, handle: string }>} */ ([]))
-  const item = session.conversations.value.find((one) => one.id === id)
+  const item = session.conversations.list.value.find((one) => one.id === id)
   const admin = group?.your_role === "admin"
   const load = async () => {
-    await session.loadGroup(id)
-    if (session.group(id).peek()?.your_role === "admin") setPending(await session.api.all(`v1/groups/${id}/invites`, "invites"))
+    await session.conversations.loadGroup(id)
+    if (session.conversations.group(id).peek()?.your_role === "admin") setPending(await session.api.all(`v1/groups/${id}/invites`, "invites"))
   }
-  useEffect(() => void session.attempt(load), [id, admin])
+  useEffect(() => void session.notices.attempt(load), [id, admin])
   const act = (/** @type {string} */ method, /** @type {string} */ path, /** @type {unknown} */ body = undefined) =>
-    session.attempt(async () => {
+    session.notices.attempt(async () => {
       await session.api.call(method, `v1/groups/${id}${path}`, body)
       await load()
     })
@@ -44,14 +44,14 @@ export const GroupPanel = ({ id, onClose, session }) => {
     </ul>
     ${admin && !session.watching ? html`
       <${OneField} label="Invite by handle" action="Invite" placeholder="handle" onSubmit=${(/** @type {string} */ handle) =>
-        session.attempt(async () => {
+        session.notices.attempt(async () => {
           const { handle: who, outcome } = await session.api.post(`v1/groups/${id}/members`, { handle })
-          session.note(`@${who} ${outcomes[outcome] ?? outcome}.`)
+          session.notices.note(`@${who} ${outcomes[outcome] ?? outcome}.`)
           await load()
         })} />
       <${OneField} label="Name" action="Rename" value=${group.name} max=${100} onSubmit=${async (/** @type {string} */ name) => {
         await act("PATCH", "", { name })
-        await session.list()
+        await session.conversations.load()
       }} />
       <${OneField} label="Description" action="Save" value=${group.description ?? ""} optional=${true} max=${500}
         onSubmit=${async (/** @type {string} */ description) => {
@@ -59,22 +59,22 @@ export const GroupPanel = ({ id, onClose, session }) => {
         }} />` : null}
     ${session.watching ? null : html`<p class="row">
       ${item?.is_muted === true
-        ? html`<button type="button" onClick=${() => session.attempt(async () => {
+        ? html`<button type="button" onClick=${() => session.notices.attempt(async () => {
             await session.api.call("DELETE", `v1/mutes/conversation/${id}`)
-            session.change(id, { is_muted: false })
+            session.conversations.change(id, { is_muted: false })
           })}>Unmute</button>`
-        : html`<button type="button" onClick=${() => session.attempt(async () => {
+        : html`<button type="button" onClick=${() => session.notices.attempt(async () => {
             await session.api.post("v1/mutes", { target_kind: "conversation", target_id: id })
-            session.change(id, { is_muted: true })
+            session.conversations.change(id, { is_muted: true })
           })}>Mute</button>`}
-      <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() => session.attempt(() => session.hideConversation(id))} />
-      <${Careful} label="Leave" sure="Leave the group? You will no longer see its messages." onConfirm=${() => session.attempt(async () => {
+      <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() => session.notices.attempt(() => session.conversations.hideConversation(id))} />
+      <${Careful} label="Leave" sure="Leave the group? You will no longer see its messages." onConfirm=${() => session.notices.attempt(async () => {
         await session.api.post(`v1/groups/${id}/leave`)
-        session.drop(id)
+        session.conversations.drop(id)
       })} />
-      ${admin ? html`<${Careful} label="Delete group" sure="Delete the group for all members?" onConfirm=${() => session.attempt(async () => {
+      ${admin ? html`<${Careful} label="Delete group" sure="Delete the group for all members?" onConfirm=${() => session.notices.attempt(async () => {
         await session.api.call("DELETE", `v1/groups/${id}`)
-        session.drop(id)
+        session.conversations.drop(id)
       })} />` : null}
     </p>`}
   </aside>`

@@ -41,7 +41,7 @@ const signIn = async (key, { keep: keeps, watching }) => {
     if (error instanceof Refused && error.status === 401) throw new Error("The server does not know this key. It may have been replaced.", { cause: error })
     throw error
   }
-  if (keeps && !keep(key, watching)) session.note("This browser cannot store the key: it is gone when you close this tab.")
+  if (keeps && !keep(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
   sessions.value = [...sessions.peek(), session]
   adding.value = false
   show(session)
@@ -84,7 +84,7 @@ const resume = async (key, watching) => {
 const Chip = ({ session }) => {
   const isShown = shown.value.has(session)
   const { kind } = session.link.value
-  const unread = session.unread.value
+  const unread = session.conversations.unread.value
   return html`<span class=${classes("agent-chip", isShown && "shown", front.value === session && "front")}>
     <button type="button" aria-pressed=${isShown} title=${isShown ? "Shown" : "Show this agent beside the others"} onClick=${() => {
       if (isShown && front.peek() !== session) front.value = session
@@ -102,7 +102,7 @@ const Chip = ({ session }) => {
 const Page = () => {
   const all = sessions.value
   const visible = all.filter((one) => shown.value.has(one))
-  const total = all.reduce((sum, one) => sum + one.unread.value, 0)
+  const total = all.reduce((sum, one) => sum + one.conversations.unread.value, 0)
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null))
   useEffect(() => {
     document.title = total === 0 ? "Parley" : `(${total}) Parley`
@@ -111,7 +111,7 @@ const Page = () => {
     if (adding.value) dialog.current?.showModal()
     else dialog.current?.close()
   }, [adding.value, all.length])
-  const unsent = all.some((one) => one.outbox.value.length > 0)
+  const unsent = all.some((one) => one.outbox.messages.value.length > 0)
   useEffect(() => {
     if (!unsent) return
     const stay = (/** @type {BeforeUnloadEvent} */ event) => event.preventDefault()

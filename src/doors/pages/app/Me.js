@@ -13,35 +13,35 @@ export const Me = ({ onSignOut, session }) => {
   const me = session.me.value
   const [mutes, setMutes] = useState(/** @type {ReadonlyArray<Mute>} */ ([]))
   const [blocks, setBlocks] = useState(/** @type {ReadonlyArray<{ handle: string, blocked_at: string }>} */ ([]))
-  const presence = session.presences.value.get(session.handle)
+  const presence = session.presences.all.value.get(session.handle)
   const load = async () => {
-    const [mutes, blocks] = await Promise.all([session.api.all("v1/mutes", "mutes"), session.api.all("v1/contacts/blocks", "blocks"), session.askPresence([session.handle])])
+    const [mutes, blocks] = await Promise.all([session.api.all("v1/mutes", "mutes"), session.api.all("v1/contacts/blocks", "blocks"), session.presences.ask([session.handle])])
     setMutes(mutes)
     setBlocks(blocks)
   }
-  useEffect(() => void session.attempt(load), [])
+  useEffect(() => void session.notices.attempt(load), [])
   if (me === null) return null
   const change = (/** @type {object} */ body) =>
-    session.attempt(async () => {
+    session.notices.attempt(async () => {
       session.me.value = await session.api.call("PATCH", `v1/agents/${me.handle}`, body)
     })
   const setPresence = (/** @type {object} */ body) =>
-    session.attempt(async () => {
-      const before = session.presences.peek().get(me.handle)
+    session.notices.attempt(async () => {
+      const before = session.presences.all.peek().get(me.handle)
       const wanted = { status: before?.status ?? "online", custom_message: before?.custom_message ?? null, ...body }
       // The change is shown before the server answers. So a second change that is made before the answer does not undo the first.
-      session.presences.value = new Map(session.presences.peek()).set(me.handle, { handle: me.handle, last_seen: null, ...before, ...wanted })
+      session.presences.set({ handle: me.handle, last_seen: null, ...before, ...wanted })
       const next = await session.api.call("PUT", "v1/presence", wanted)
-      session.presences.value = new Map(session.presences.peek()).set(me.handle, next)
+      session.presences.set(next)
     })
-  const undo = (/** @type {string} */ path) => session.attempt(async () => {
+  const undo = (/** @type {string} */ path) => session.notices.attempt(async () => {
     await session.api.call("DELETE", path)
     await load()
-    await session.list()
+    await session.conversations.load()
   })
   const name = (/** @type {Mute} */ mute) => mute.target_kind === "agent"
     ? `@${mute.target_handle}`
-    : session.conversations.value.find(({ id }) => id === mute.target_id)?.group_name ?? "a conversation"
+    : session.conversations.list.value.find(({ id }) => id === mute.target_id)?.group_name ?? "a conversation"
   const choice = (/** @type {keyof Agent["settings"]} */ setting, /** @type {string} */ label) => html`<label class="field"><span>${label}</span>
     <select value=${me.settings[setting]} disabled=${session.watching} onChange=${(/** @type {any} */ event) => change({ settings: { [setting]: event.currentTarget.value } })}>
       <option value="open">Everybody</option><option value="contacts_only">Contacts only</option></select></label>`

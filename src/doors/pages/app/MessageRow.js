@@ -145,7 +145,7 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
       <span class="row-actions">
         ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
         <button type="button" class="quiet" tabindex=${tab} title="Hides the message for this agent only"
-          onClick=${() => session.attempt(() => session.hide(message))}>Hide</button>`}
+          onClick=${() => session.notices.attempt(() => session.conversations.hide(message))}>Hide</button>`}
         <span class="seq" title="The number of the message in this conversation">#${seq}</span>
       </span>
     </footer>
@@ -161,8 +161,8 @@ export const OutgoingRow = ({ outgoing, session }) => {
       <span class="state">${state === "failed" ? "Not sent" : state === "sending" ? "Sending …" : why === null ? "Waiting …" : "Waiting for the server"}</span>
       ${why === null ? null : html`<span class="why">${why}</span>`}
       ${state === "sending" ? null : html`
-        <button type="button" class="quiet" onClick=${() => session.again(id)}>Try again</button>
-        <button type="button" class="quiet" onClick=${() => session.sent(id)}>Discard</button>`}
+        <button type="button" class="quiet" onClick=${() => session.outbox.again(id)}>Try again</button>
+        <button type="button" class="quiet" onClick=${() => session.outbox.remove(id)}>Discard</button>`}
     </footer>
   </article>`
 }

@@ -11,10 +11,10 @@ export const NewMessage = ({ onDone, session }) => {
   const create = async (/** @type {Event} */ event) => {
     event.preventDefault()
     const handles = members.split(/[\s,;]+/).filter(Boolean)
-    await session.attempt(async () => {
+    await session.notices.attempt(async () => {
       const { group, skipped } = await session.api.post("v1/groups", { name, member_handles: handles })
-      for (const { code, handle } of skipped) session.note(`@${handle} was not invited: ${code}`)
-      await session.list()
+      for (const { code, handle } of skipped) session.notices.note(`@${handle} was not invited: ${code}`)
+      await session.conversations.load()
       session.open(group.id)
       onDone()
     })
@@ -22,7 +22,7 @@ export const NewMessage = ({ onDone, session }) => {
   return html`<div class="list-body">
     <h3 class="label">Write to an agent</h3>
     <${OneField} label="Handle" action="Write" placeholder="handle" onSubmit=${(/** @type {string} */ text) =>
-      session.attempt(async () => {
+      session.notices.attempt(async () => {
         const handle = text.replace(/^@/, "").toLowerCase()
         await session.api.get(`v1/agents/${encodeURIComponent(handle)}`)
         session.write(handle)

@@ -12,7 +12,7 @@ import { PersonPanel } from "./PersonPanel.js"
 /** @param {{ session: Session, person: Person & { description?: string | null, notes?: string | null }, onAbout: (handle: string) => void, onWrite: (handle: string) => void }} props */
 const Row = ({ onAbout, onWrite, person, session }) => {
   const { description, display_name: name, handle, notes } = person
-  const presence = session.presences.value.get(handle)
+  const presence = session.presences.all.value.get(handle)
   return html`<li>
     <${Monogram} name=${handle} dot=${presence?.status} />
     <span class="person"><span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span>
@@ -35,7 +35,7 @@ export const People = ({ onWrite, session }) => {
   useEffect(() => {
     session.api.all("v1/contacts", "contacts").then(async (rows) => {
       setContacts(rows)
-      await session.askPresence(rows.map(({ handle }) => handle))
+      await session.presences.ask(rows.map(({ handle }) => handle))
     }).catch((error) => setProblem(textOf(error)))
   }, [about, session.link.value.kind])
   useEffect(() => {

@@ -34,19 +34,19 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
       setBlocked(blocks.some((one) => one.handle === handle))
       setMuted(mute)
       setProblem(null)
-      if (contact.is_contact) await session.askPresence([handle])
+      if (contact.is_contact) await session.presences.ask([handle])
     } catch (error) {
       setProblem(textOf(error))
     }
   }
   useEffect(() => void load(), [handle])
   const act = (/** @type {string} */ method, /** @type {string} */ path, /** @type {unknown} */ body = undefined) =>
-    session.attempt(async () => {
+    session.notices.attempt(async () => {
       await session.api.call(method, path, body)
       await load()
-      if (conversation !== undefined) await session.list()
+      if (conversation !== undefined) await session.conversations.load()
     })
-  const presence = session.presences.value.get(handle)
+  const presence = session.presences.all.value.get(handle)
 
   return html`<aside class="panel" aria-label=${`About @${handle}`}>
     <header><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
@@ -74,7 +74,7 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
           : html`<${Careful} label="Block" sure=${`Block @${handle}? Neither can write to the other.`} onConfirm=${() => act("POST", `v1/contacts/${path}/block`)} />`}
         <${Careful} label="Report" sure=${`Report @${handle} to the operators and block it? A report cannot be taken back.`} onConfirm=${() => act("POST", `v1/contacts/${path}/report`, {})} />
         ${conversation === undefined ? null : html`<${Careful} label="Hide conversation" sure="Hide this conversation for this agent until there is a new message?"
-          onConfirm=${() => session.attempt(() => session.hideConversation(conversation.id))} />`}
+          onConfirm=${() => session.notices.attempt(() => session.conversations.hideConversation(conversation.id))} />`}
       </p>`}
   </aside>`
 }

@@ -10,7 +10,8 @@ import { VirtualList } from "./VirtualList.js"
 
 /**
  * @import { Message } from "../client/Wire.ts"
- * @import { Place, Session } from "../client/Session.js"
+ * @import { Place } from "../client/Conversations.js"
+ * @import { Session } from "../client/Session.js"
  */
 
 /** Whether the person can see this page now. Only then do the messages that it shows count as read. */
@@ -18,18 +19,18 @@ const seen = () => document.visibilityState === "visible" && document.hasFocus()
 
 /** @param {{ session: Session, id: string, onReply: (message: Message) => void }} props */
 const Messages = ({ id, onReply, session }) => {
-  const { complete, messages } = session.timeline(id).value
-  const item = session.conversations.value.find((one) => one.id === id)
+  const { complete, messages } = session.conversations.timeline(id).value
+  const item = session.conversations.list.value.find((one) => one.id === id)
   const handle = item?.participants[0]?.handle
   // A read may return a message before the answer to its send arrives. The message must not be shown twice then.
   const there = new Set(messages.slice(-200).map((one) => one.sender === session.handle ? one.client_msg_id : ""))
-  const pending = session.outbox.value.filter(({ body, client_msg_id: own }) => !there.has(own) &&
+  const pending = session.outbox.messages.value.filter(({ body, client_msg_id: own }) => !there.has(own) &&
     (body.conversation_id === id || (body.to !== undefined && body.to === handle && item?.type === "direct")))
   const [end, setEnd] = useState(true)
   const [active, setActive] = useState(/** @type {string | null} */ (null))
   const [said, setSaid] = useState("")
   const list = useRef(/** @type {{ toEnd: () => void, reveal: (key: string) => void } | null} */ (null))
-  const keys = useMemo(() => [...messages.map((one) => one.id), ...pending.map((one) => one.client_msg_id)], [messages, session.outbox.value])
+  const keys = useMemo(() => [...messages.map((one) => one.id), ...pending.map((one) => one.client_msg_id)], [messages, session.outbox.messages.value])
   const byId = useMemo(() => new Map(messages.map((one) => [one.id, one])), [messages])
   const tasks = useMemo(() => item?.type === "direct" ? taskStates(messages) : new Map(), [messages, item?.type])
   const newest = messages.at(-1)
@@ -94,7 +95,7 @@ const Messages = ({ id, onReply, session }) => {
     ${messages.length === 0 && pending.length === 0 ? html`<p class="empty">No messages that this agent may see.</p>` : null}
     ${!complete && messages.length > 0 ? html`<p class="unseen">Scroll up to load older messages.</p>` : null}
     <${VirtualList} keys=${keys} row=${row} label="Messages" handle=${list} onKey=${onKey}
-      onTop=${() => void session.older(id)} onEnd=${(/** @type {boolean} */ at) => setEnd(at)} />
+      onTop=${() => void session.conversations.older(id)} onEnd=${(/** @type {boolean} */ at) => setEnd(at)} />
     ${end ? null : html`<button type="button" class="to-end" onClick=${() => list.current?.toEnd()}>Newest ↓</button>`}
     <p class="unseen" role="status" aria-live="polite">${said}</p>
   </div>`
@@ -102,7 +103,7 @@ const Messages = ({ id, onReply, session }) => {
 
 /** @param {{ session: Session, id: string }} props */
 const Typing = ({ id, session }) => {
-  const who = [...session.typing.value.get(id)?.keys() ?? []]
+  const who = [...session.presences.typing.value.get(id)?.keys() ?? []]
   return html`<p class="typing" aria-live="off">${who.length === 0
     ? ""
     : who.length > 2 ? `${who.length} are writing …` : `${who.map((handle) => `@${handle}`).join(" and ")} ${who.length === 1 ? "is" : "are"} writing …`}</p>`
@@ -116,18 +117,18 @@ export const Thread = ({ place, session }) => {
     setReplyTo(null)
     setDetails(false)
   }, [place.id, place.handle])
-  const item = session.conversations.value.find(({ id }) => id === place.id)
+  const item = session.conversations.list.value.find(({ id }) => id === place.id)
   const isGroup = place.id?.startsWith("grp_") === true
   const handle = isGroup ? null : place.handle ?? item?.participants[0]?.handle ?? null
-  const group = isGroup && place.id !== null ? session.group(place.id).value : null
+  const group = isGroup && place.id !== null ? session.conversations.group(place.id).value : null
   const title = isGroup ? group?.name ?? item?.group_name ?? "Group" : item?.participants[0]?.display_name ?? handle ?? ""
-  const presence = handle === null ? undefined : session.presences.value.get(handle)
+  const presence = handle === null ? undefined : session.presences.all.value.get(handle)
   const target = isGroup ? { conversation_id: place.id ?? "" } : { to: handle ?? "" }
   const members = group?.member_count ?? item?.group_member_count
 
   return html`<section class="thread" aria-label=${`Conversation of @${session.handle}: ${title}`}>
     <header class="thread-head">
-      <button type="button" class="icon back" aria-label="Back to the conversations" onClick=${() => session.place.value = null}>
+      <button type="button" class="icon back" aria-label="Back to the conversations" onClick=${() => session.conversations.place.value = null}>
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M12.5 4 6.5 10l6 6" /></svg></button>
       <div class="thread-title">
         <h2><bdi>${title}</bdi></h2>
@@ -142,7 +143,7 @@ export const Thread = ({ place, session }) => {
     ${details && handle !== null ? html`<${PersonPanel} session=${session} handle=${handle} conversation=${item} onClose=${() => setDetails(false)} />` : null}
     ${place.id === null
       ? html`<div class="messages"><div class="scroller"><div class="feed">
-          ${session.outbox.value.filter(({ body }) => body.to === handle).map((outgoing) => html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`)}
+          ${session.outbox.messages.value.filter(({ body }) => body.to === handle).map((outgoing) => html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`)}
         </div></div><p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p></div>`
       : html`<${Messages} key=${place.id} session=${session} id=${place.id} onReply=${setReplyTo} />
         <${Typing} session=${session} id=${place.id} />`}

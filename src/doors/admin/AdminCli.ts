@@ -1,14 +1,15 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
+import { ReportState } from "#doors/operator/Reports"
+import { AdminClient, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
 import { backup, compact, exportCommand, erase, restore as restoreBackup } from "./DataCli.ts"
-import { type OperatorCommand, ReportState } from "./OperatorCommand.ts"
+import type { OperatorCommand } from "./OperatorCommand.ts"
 import { agentCommands, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
 
 const limit = Flag.Int("limit").pipe(Flag.withDescription("The most entries to show, the newest first (up to 1000)"), Flag.withDefault(50))
 
 const perform = (command: OperatorCommand, asJson: boolean) =>
-  Effect.flatMap(Desk, (desk) => desk.perform(command)).pipe(
+  Effect.flatMap(AdminClient, (client) => client.perform(command)).pipe(
     Effect.flatMap(({ data, text }) => Console.log(asJson ? JSON.stringify(data, null, 2) : text))
   )
 

@@ -37,14 +37,14 @@ SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS
     WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()) AS oldest`
 
 /** The state of the parts on which this node depends. Each probe has a time-out, and concurrent requests share one probe. */
-export class Parts extends Context.Service<Parts, {
+export class Dependencies extends Context.Service<Dependencies, {
   readonly database: Effect.Effect<DatabasePart>
   readonly redis: Effect.Effect<Part>
   readonly files: Effect.Effect<Part>
   readonly mail: Effect.Effect<Part>
-}>()("parley/console/Parts") {
+}>()("parley/operator/Dependencies") {
   static readonly layer = Layer.effect(
-    Parts,
+    Dependencies,
     Effect.gen(function*() {
       const blobs = yield* Blobs
       const config = yield* Config
@@ -99,7 +99,7 @@ export class Parts extends Context.Service<Parts, {
 
       const off = (words: string): Effect.Effect<Part> => Effect.succeed({ state: "off", words, kind: "none", answer_ms: null })
 
-      return Parts.of({
+      return Dependencies.of({
         database: yield* Effect.cachedWithTTL(databasePart, DATABASE_AGE),
         redis: redis === undefined
           ? off("Not used: this server counts rates and presence alone.")

@@ -5,11 +5,11 @@ import { join, resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
 import * as Tables from "../src/Tables.ts"
 import { unpack } from "#domain/archives/Backup"
-import { Desk, type Errand } from "#doors/operator/AdminDesk"
+import { AdminClient, type ApiRequest } from "#doors/admin/AdminClient"
 import { AuditLog } from "#doors/operator/AuditLog"
-import { askServer } from "#doors/operator/AdminSocket"
-import { Operator, OperatorRefused, showConfig } from "#doors/operator/Operator"
-import type { OperatorCommand } from "#doors/operator/OperatorCommand"
+import { askServer } from "#doors/admin/AdminSocket"
+import { Operator, showConfig } from "#doors/admin/Operator"
+import { type OperatorCommand, OperatorRefused } from "#doors/admin/OperatorCommand"
 import { Config, type Settings } from "#ground/platform/Config"
 import * as DatabaseClock from "#ground/database/DatabaseClock"
 import { DataDir, DataDirInUse } from "#ground/platform/DataDir"
@@ -158,7 +158,7 @@ const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: Re
  * Sends a request to a running server, with a token that is made in its database and valid for a minute. If `server` is null, the
  * request goes to the server of this environment or, if that server cannot be reached, to one of the live nodes.
  */
-const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operator, path, server }: Errand) {
+const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operator, path, server }: ApiRequest) {
   const { data } = yield* perform(config, { _tag: "Errand", operator })
   const { others = [], token, url } = yield* Effect.orDie(Schema.decodeUnknownEffect(Sent)(data))
   const bases = server === null ? [...new Set([url, ...others])] : [server]
@@ -197,17 +197,17 @@ const inWords = (error: unknown): string => {
  * needs the tables in this process too, for the names of its files.
  */
 export const layer = Layer.merge(Tables.layer, Layer.effect(
-  Desk,
+  AdminClient,
   Effect.gen(function*() {
     const config = yield* Config.load
     for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
     const mended = Effect.mapError((error: unknown) => ({ message: inWords(error) }))
-    return Desk.of({
+    return AdminClient.of({
       perform: (command) => mended(perform(config, command)),
       connect: Effect.map(mended(connect(config)), (run) => (command) => mended(Effect.flatMap(Admin.checked(command), run))),
       restore: (file, folder, operator) => mended(restore(config, file, folder, operator)),
       compact: (operator) => mended(compactHere(config, operator)),
-      ask: (errand) => mended(ask(config, errand))
+      ask: (request) => mended(ask(config, request))
     })
   })
 ))

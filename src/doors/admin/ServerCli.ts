@@ -1,7 +1,7 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
-import type { Errand } from "./AdminDesk.ts"
+import { AdminClient, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
+import type { ApiRequest } from "./AdminClient.ts"
 import { lines } from "./Lines.ts"
 
 const server = Flag.String("server").pipe(
@@ -16,8 +16,8 @@ interface Given {
 }
 
 /** Calls the operators' API of a running server, and prints the answer. */
-const ask = (given: Given, asked: Pick<Errand, "method" | "path" | "body">) =>
-  Effect.flatMap(Desk, (desk) => desk.ask({ ...asked, operator: whoAmI(), server: Option.getOrNull(given.server) })).pipe(
+const ask = (given: Given, asked: Pick<ApiRequest, "method" | "path" | "body">) =>
+  Effect.flatMap(AdminClient, (client) => client.ask({ ...asked, operator: whoAmI(), server: Option.getOrNull(given.server) })).pipe(
     Effect.flatMap((answer) => Console.log(given.json ? JSON.stringify(answer, null, 2) : lines(answer)))
   )
 

@@ -2,7 +2,7 @@ import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { resolve } from "node:path"
 import { exportAgent } from "#domain/archives/AgentExport"
-import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
+import { AdminClient, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
 import type { OperatorAnswer } from "./OperatorCommand.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
@@ -14,7 +14,7 @@ export const exportCommand = Command.make("export", {
   json
 }, (given) =>
   Effect.scoped(Effect.gen(function*() {
-    const run = yield* Effect.flatMap(Desk, (desk) => desk.connect)
+    const run = yield* Effect.flatMap(AdminClient, (client) => client.connect)
     const data = (command: Parameters<typeof run>[0]) => Effect.map(run(command), (answer) => answer.data)
     const exported = yield* exportAgent(given.target, {
       begin: data({ _tag: "Export", handle: given.handle, operator: whoAmI() }),
@@ -45,7 +45,7 @@ export const backup = Command.make("backup", {
   file: Argument.String("file").pipe(Argument.withDescription("The tar file to make, on the machine of the server")),
   json
 }, (given) =>
-  Effect.flatMap(Desk, (desk) => desk.perform({ _tag: "Backup", target: resolve(given.file), operator: whoAmI() })).pipe(
+  Effect.flatMap(AdminClient, (client) => client.perform({ _tag: "Backup", target: resolve(given.file), operator: whoAmI() })).pipe(
     Effect.flatMap(printed(given.json))
   )).pipe(
     Command.withDescription("Back up a server that has its database in DATA_DIR, with its files, into a tar file; it may run and be used meanwhile"),
@@ -59,7 +59,7 @@ export const restore = Command.make("restore", {
   folder: Argument.String("folder").pipe(Argument.withDescription("An empty folder, or a new one: the DATA_DIR of the restored server")),
   json
 }, (given) =>
-  Effect.flatMap(Desk, (desk) => desk.restore(given.file, given.folder, whoAmI())).pipe(
+  Effect.flatMap(AdminClient, (client) => client.restore(given.file, given.folder, whoAmI())).pipe(
     Effect.flatMap(printed(given.json))
   )).pipe(
     Command.withDescription("Restore a backup into an empty folder, with all counters moved forward so that no number is assigned twice; then start a server on the folder"),
@@ -69,7 +69,7 @@ export const restore = Command.make("restore", {
 
 /** Frees the disk space of deleted rows, and removes their bytes, while the server is stopped. */
 export const compact = Command.make("compact", { json }, (given) =>
-  Effect.flatMap(Desk, (desk) => desk.compact(whoAmI())).pipe(Effect.flatMap(printed(given.json)))).pipe(
+  Effect.flatMap(AdminClient, (client) => client.compact(whoAmI())).pipe(Effect.flatMap(printed(given.json)))).pipe(
     Command.withDescription(
       "Rewrite the files of a stopped server's database in DATA_DIR, so that no file has deleted or erased data, and their disk space is free again. The command may be interrupted and run again"
     ),
@@ -85,8 +85,8 @@ export const erase = Command.make("erase", {
   json
 }, (given) =>
   given.yes
-    ? Effect.flatMap(Desk, (desk) =>
-      desk.perform({ _tag: "Erase", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) })).pipe(
+    ? Effect.flatMap(AdminClient, (client) =>
+      client.perform({ _tag: "Erase", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) })).pipe(
         Effect.flatMap(({ data, text }) => Console.log(given.json ? JSON.stringify(data, null, 2) : text))
       )
     : Effect.fail({ message: `Nothing was done. Run the command with --yes to erase ${given.handle}. An erasure cannot be undone.` })).pipe(

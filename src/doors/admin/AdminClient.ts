@@ -4,7 +4,7 @@ import { userInfo } from "node:os"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 
 /** A call of the operators' API (wire.md O.1). */
-export interface Errand {
+export interface ApiRequest {
   readonly method: "GET" | "POST" | "PUT" | "DELETE"
   readonly path: string
   readonly body?: unknown
@@ -14,7 +14,7 @@ export interface Errand {
 }
 
 /** Carries out commands through the running server, or in this process. */
-export class Desk extends Context.Service<Desk, {
+export class AdminClient extends Context.Service<AdminClient, {
   readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
   /** For many commands. Either the server that runs now carries out all of them, or this process does until the scope ends. */
   readonly connect: Effect.Effect<
@@ -27,8 +27,8 @@ export class Desk extends Context.Service<Desk, {
   /** Rewrites the files of a stopped server's own database, without the deleted rows. */
   readonly compact: (operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
   /** Calls the operators' API of a running server and returns the body of the answer. */
-  readonly ask: (errand: Errand) => Effect.Effect<unknown, { readonly message: string }>
-}>()("parley/operator/AdminDesk/Desk") {}
+  readonly ask: (request: ApiRequest) => Effect.Effect<unknown, { readonly message: string }>
+}>()("parley/admin/AdminClient") {}
 
 /** The name of the operating system's user; its number if it has none, as in containers. */
 export const whoAmI = (): string => {

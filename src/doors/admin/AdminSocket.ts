@@ -3,8 +3,8 @@ import { chmodSync, rmSync } from "node:fs"
 import { connect, createServer, type Socket } from "node:net"
 import { join, relative, resolve } from "node:path"
 import { DataDir } from "#ground/platform/DataDir"
-import { Operator, OperatorRefused } from "./Operator.ts"
-import { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
+import { Operator } from "./Operator.ts"
+import { OperatorAnswer, OperatorCommand, OperatorRefused } from "./OperatorCommand.ts"
 
 /** The longest command, and the longest answer: a page of an export, or a part of a file. */
 const MAX_COMMAND = 1_048_576

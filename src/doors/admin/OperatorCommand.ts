@@ -1,13 +1,10 @@
-import { Schema } from "effect"
-import { Name, Text } from "#ground/wire/Text"
+import { Data, Schema } from "effect"
+import { Reason } from "#doors/operator/AuditLog"
+import { ReportState } from "#doors/operator/Reports"
+import { Text } from "#ground/wire/Text"
 
 /** The operating system's user who gives a command. */
 const Who = Text(1, 200)
-/** The reason that an operator gives for an action: one line for the audit log. */
-export const Reason = Schema.NullOr(Name(1, 1_000))
-/** The state of a report. Those that no operator has decided are open. */
-export const ReportState = Schema.Literals(["open", "upheld", "dismissed"])
-export type ReportState = typeof ReportState.Type
 const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
 const Handle = Schema.String.check(Schema.isMaxLength(100))
 const Id = Schema.String.check(Schema.isMaxLength(100))
@@ -46,7 +43,10 @@ export const OperatorCommand = Schema.Union([
     days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 })),
     operator: Who
   }),
-  /** Returns what one call of the operators' API needs: the URLs of the local server and of the nodes, and a token for a minute. */
+  /**
+   * Returns what one call of the operators' API needs: the URLs of the local server and of the nodes, and a token for a minute. The name
+   * stays, because a command line and a server of different versions exchange it.
+   */
   Schema.TaggedStruct("Errand", { operator: Who }),
   Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
   Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),
@@ -64,6 +64,9 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type
+
+/** A command that cannot be carried out, with a message for the operator. Nothing was changed. */
+export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{ readonly message: string }> {}
 
 /** An answer in two forms: text for a person, and data for a program. */
 export const OperatorAnswer = Schema.Struct({ text: Schema.String, data: Schema.Json })

@@ -11,12 +11,13 @@ import { LiveAgents } from "#domain/push/LiveAgents"
 import { RateLimits } from "#ground/rates/RateLimits"
 import { VERSION } from "#doors/service/Version"
 import { iso } from "#ground/wire/Text"
-import { hidden } from "./ConsoleAuthorization.ts"
 import { NodeSampler } from "./NodeSampler.ts"
-import { Parts } from "./Parts.ts"
-import { LogLevelName, NodeReport, nodeShown, type NodeShown } from "./Overview.ts"
-import type { NotFound } from "#ground/wire/WireError"
-import { Conflict } from "#doors/operator/Conflict"
+import { Dependencies } from "./Dependencies.ts"
+import { LogLevelName, NodeReport, nodeShown, type NodeShown, type Overview, totalsOf } from "./Overview.ts"
+import { NotFound, type Unavailable } from "#ground/wire/WireError"
+import { type AgentAccount, notDeleted } from "./AgentAdmin.ts"
+import { AuditLog, type Because } from "./AuditLog.ts"
+import { Conflict } from "./Conflict.ts"
 
 const Order = Schema.Union([
   Schema.TaggedStruct("Drain", {}),
@@ -54,30 +55,40 @@ const DISCONNECTED = { code: 1013, text: "disconnected by an operator: connect a
 
 /**
  * All nodes of the cluster, queried by the node that serves the operator's request (wire.md O). A node that does not answer
- * within a second is shown as silent. Draining and the level of the log are lost when a node restarts.
+ * within a second is shown as silent. Draining and the level of the log are lost when a node restarts. An order writes its audit row
+ * before a node gets it.
  */
 export class Nodes extends Context.Service<Nodes, {
   readonly self: () => string
-  readonly all: (history: boolean) => Effect.Effect<ReadonlyArray<NodeShown>>
+  /** All nodes and their dependencies. */
+  readonly overview: (history: boolean) => Effect.Effect<Overview>
   /** One node with its history. Fails if there is no such node. */
   readonly one: (address: string) => Effect.Effect<NodeShown, NotFound>
   /** Does the same as SIGTERM, but the process stays. Refused for the last ready node of a cluster. */
-  readonly drain: (address: string) => Effect.Effect<NodeShown, NotFound | Conflict>
-  readonly undrain: (address: string) => Effect.Effect<NodeShown, NotFound | Conflict>
-  readonly logLevel: (address: string, level: typeof LogLevelName.Type) => Effect.Effect<NodeShown, NotFound | Conflict>
+  readonly drain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
+  readonly undrain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
+  readonly logLevel: (
+    address: string,
+    level: typeof LogLevelName.Type,
+    operator: string
+  ) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
   readonly agent: (agentId: string) => Effect.Effect<AgentEverywhere>
-  /** Closes the agent's sockets on all nodes that answer, and returns how many. */
-  readonly disconnect: (agentId: string) => Effect.Effect<{ readonly closed: number; readonly silent: ReadonlyArray<string> }>
-}>()("parley/console/Nodes") {
+  /** Closes the agent's sockets on all nodes that answer, and returns how many. The agent's clients may connect again at once. */
+  readonly disconnect: (
+    agent: AgentAccount,
+    because: Because
+  ) => Effect.Effect<{ readonly closed: number; readonly silent: ReadonlyArray<string> }, NotFound | Unavailable>
+}>()("parley/operator/Nodes") {
   static readonly layer = Layer.effect(
     Nodes,
     Effect.gen(function*() {
+      const audit = yield* AuditLog
       const config = yield* Config
       const drain = yield* NodeDrain
       const gateway = yield* UpgradeHandler
       const limits = yield* RateLimits
       const liveAgents = yield* LiveAgents
-      const parts = yield* Parts
+      const dependencies = yield* Dependencies
       const procedures = yield* NodeProcedures
       const readiness = yield* Readiness
       const sampler = yield* NodeSampler
@@ -87,7 +98,7 @@ export class Nodes extends Context.Service<Nodes, {
       const since = iso((yield* Clock.currentTimeMillis) - Math.round(process.uptime() * 1_000))
 
       const report = Effect.fnUntraced(function*(history: boolean): Effect.fn.Return<NodeReport> {
-        const database = yield* parts.database
+        const database = yield* dependencies.database
         const last = sampler.last()
         return {
           role: procedures.alone ? "standalone" : config.ROLE,
@@ -135,19 +146,19 @@ export class Nodes extends Context.Service<Nodes, {
         name: "report",
         payload: Schema.Boolean,
         success: NodeReport,
-        here: report
+        local: report
       })
       const ordered = yield* procedures.make({
         name: "order",
         payload: Order,
         success: NodeReport,
-        here: (order) => Effect.andThen(obey(order), report(true))
+        local: (order) => Effect.andThen(obey(order), report(true))
       })
       const agentAt = yield* procedures.make({
         name: "agent",
         payload: Schema.String,
         success: AgentHere,
-        here: (agentId) =>
+        local: (agentId) =>
           Effect.sync(() => ({
             sockets: [...liveAgents.live(agentId)?.sessions ?? []].flatMap((session) => session.state?.() ?? []),
             rates: limits.countsOf(agentId).map(({ count, rule }) => ({ name: rule.name, limit: rule.limit, count, windowMs: rule.windowMs }))
@@ -157,7 +168,7 @@ export class Nodes extends Context.Service<Nodes, {
         name: "disconnect",
         payload: Schema.String,
         success: Schema.Int,
-        here: (agentId) =>
+        local: (agentId) =>
           Effect.sync(() => {
             const actor = liveAgents.live(agentId)
             const sockets = actor?.sessions.size ?? 0
@@ -171,8 +182,9 @@ export class Nodes extends Context.Service<Nodes, {
         Effect.map(asked.everywhere(history), (answers) =>
           answers.map(({ answer, node, silence }) => nodeShown(node, isThis(node), answer, silence)))
       const known = Effect.fnUntraced(function*(address: string) {
-        if (!(yield* procedures.nodes).includes(address)) return yield* hidden()
+        if (!(yield* procedures.nodes).includes(address)) return yield* new NotFound({ message: "This API has no such path." })
       })
+      const noted = (operator: string, action: string, detail: string) => audit.note({ operator, action, handle: null, detail })
       const order = Effect.fnUntraced(function*(address: string, given: Order) {
         yield* known(address)
         const done = yield* Effect.catchTag(ordered.at(address, given), "NodeSilent", ({ reason }: NodeSilent) =>
@@ -182,7 +194,14 @@ export class Nodes extends Context.Service<Nodes, {
 
       return Nodes.of({
         self: procedures.self,
-        all,
+        overview: Effect.fnUntraced(function*(history) {
+          const [nodes, database, redis, files, mail] = yield* Effect.all(
+            [all(history), dependencies.database, dependencies.redis, dependencies.files, dependencies.mail],
+            { concurrency: "unbounded" }
+          )
+          const at = iso(yield* Clock.currentTimeMillis)
+          return { at, node: procedures.self(), nodes, totals: totalsOf(nodes, at), database, redis, files, mail }
+        }),
         one: Effect.fnUntraced(function*(address) {
           yield* known(address)
           return yield* Effect.match(asked.at(address, true), {
@@ -190,7 +209,8 @@ export class Nodes extends Context.Service<Nodes, {
             onSuccess: (answer) => nodeShown(address, isThis(address), answer, "")
           })
         }),
-        drain: Effect.fnUntraced(function*(address) {
+        drain: Effect.fnUntraced(function*(address, operator) {
+          yield* noted(operator, "drain", address)
           const nodes = yield* all(false)
           const others = nodes.filter((node) => node.address !== address && node.state === "ready")
           if (!procedures.alone && others.length === 0) {
@@ -199,8 +219,9 @@ export class Nodes extends Context.Service<Nodes, {
           }
           return yield* order(address, { _tag: "Drain" })
         }),
-        undrain: (address) => order(address, { _tag: "Undrain" }),
-        logLevel: (address, level) => order(address, { _tag: "LogLevel", level }),
+        undrain: (address, operator) => Effect.andThen(noted(operator, "undrain", address), order(address, { _tag: "Undrain" })),
+        logLevel: (address, level, operator) =>
+          Effect.andThen(noted(operator, "set log level", `${address} ${level}`), order(address, { _tag: "LogLevel", level })),
         agent: (agentId) =>
           Effect.map(agentAt.everywhere(agentId), (answers) => {
             const rates = new Map<string, AgentHere["rates"][number]>()
@@ -213,12 +234,16 @@ export class Nodes extends Context.Service<Nodes, {
               silent: answers.flatMap(({ answer, node }) => answer === undefined ? [node] : [])
             }
           }),
-        disconnect: (agentId) =>
-          Effect.map(disconnected.everywhere(agentId), (answers) => ({
+        disconnect: Effect.fnUntraced(function*(agent, { operator, reason }) {
+          yield* notDeleted(agent)
+          yield* audit.note({ operator, action: "disconnect", handle: agent.handle, detail: reason })
+          const answers = yield* disconnected.everywhere(agent.id)
+          return {
             closed: answers.reduce((sum, { answer }) => sum + (answer ?? 0), 0),
             silent: answers.flatMap(({ answer, node }) => answer === undefined ? [node] : [])
-          }))
+          }
+        })
       })
     })
-  )
+  ).pipe(Layer.provide([AuditLog.layer, Dependencies.layer]))
 }

@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { monitorEventLoopDelay } from "node:perf_hooks"
 import { UpgradeHandler } from "#ground/http/UpgradeHandler"
 import { commitTimes, httpRequests, pushes, stored } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { eventLoopDelay } from "#ground/platform/ProcessMetrics"
 import { iso } from "#ground/wire/Text"
 import type { Series } from "./Overview.ts"
 
@@ -67,21 +67,14 @@ export class NodeSampler extends Context.Service<NodeSampler, {
   /** The mean time of a batch's commit in the last minute, in milliseconds; null if there was no commit. */
   readonly batchMs: () => number | null
   readonly history: () => { readonly minute: Series; readonly hour: Series }
-}>()("parley/console/NodeSampler") {
+}>()("parley/operator/NodeSampler") {
   static readonly layer = Layer.effect(
     NodeSampler,
     Effect.gen(function*() {
       const gateway = yield* UpgradeHandler
       const clock = yield* Clock.Clock
       const now = monotonicMillis(clock)
-      const delay = yield* Effect.acquireRelease(
-        Effect.sync(() => {
-          const made = monitorEventLoopDelay({ resolution: 10 })
-          made.enable()
-          return made
-        }),
-        (made) => Effect.sync(() => made.disable())
-      )
+      const delay = yield* eventLoopDelay(10)
       const seconds: Array<Sample> = []
       /** The number of commits and their total time in seconds, as read in each of the last seconds. */
       const commits = [commitTimes.totals]
