@@ -65,7 +65,8 @@ export const A2aHttp = HttpRouter.use((router) =>
       const caller = yield* authenticated(request, key)
       yield* budgets.ofAgent(request, caller.id)
       if (caller.status === "suspended") return yield* new AgentSuspended()
-      return { caller, key, handle: (yield* params)["handle"] ?? "", api: makeApiCalls(app, request) }
+      const api = makeApiCalls(app, request, { agentId: caller.id, check: auth.authenticate(key) })
+      return { caller, key, handle: (yield* params)["handle"] ?? "", api }
     })
 
     /** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
@@ -182,21 +183,23 @@ export const A2aHttp = HttpRouter.use((router) =>
       const given = (yield* params)["handle"] ?? ""
       return yield* refusing(
         Effect.gen(function*(): Effect.fn.Return<HttpServerResponse.HttpServerResponse, Failure> {
-          const api = makeApiCalls(app, request)
           const handle = yield* Effect.mapError(Schema.decodeUnknownEffect(HandleInput)(given), () => new AgentNotFound())
           if (!/^[a-z0-9-]{3,50}$/.test(handle)) return yield* new AgentNotFound()
           let profile: Profile | undefined
           if (request.headers["authorization"] === undefined) {
             yield* budgets.ofAddress(request)
             // The directory shows the public fields, and neither suspended nor deleted agents.
+            const api = makeApiCalls(app, request, undefined)
             const { body } = yield* api.call<{ readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded> }>(
               "GET",
               "/v1/directory" + query({ q: handle, limit: 1 })
             )
             profile = body.agents.find((agent) => agent.handle === handle)
           } else {
-            const { id } = yield* authenticated(request, bearerOf(request.headers["authorization"]))
+            const key = bearerOf(request.headers["authorization"])
+            const { id } = yield* authenticated(request, key)
             yield* budgets.ofAgent(request, id)
+            const api = makeApiCalls(app, request, { agentId: id, check: auth.authenticate(key) })
             const { body } = yield* api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`)
             profile = body.status === "suspended" ? undefined : body
           }

@@ -1,12 +1,12 @@
 import { createMcpHandler, InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
 import { Clock, Effect, FiberSet } from "effect"
-import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Waiters } from "#doors/realtime/Waiters"
-import { COMMENT_MS } from "./Exchange.ts"
-import { makeServer, type McpRequest } from "./McpServer.ts"
+import { COMMENT_MS } from "./DeferredAnswer.ts"
+import type { McpRequest } from "./McpRequest.ts"
+import { makeServer } from "./McpServer.ts"
 import { INBOX, named } from "./Resources.ts"
 
 /** How many resources one stream can be subscribed to. */
@@ -47,9 +47,11 @@ export const makeSubscriptions = Effect.gen(function*() {
   }
 
   return {
-    open: Effect.fnUntraced(function*(agent: CurrentAgent["Service"], key: string, filter: unknown, request: McpRequest) {
+    open: Effect.fnUntraced(function*(filter: unknown, request: McpRequest) {
+      const { principal } = request
+      const { agentId } = principal
       const uris = [...new Set(askedFor(filter))]
-      const own = yield* Effect.forEach(uris, (uri) => isOwn(agent.id, uri), { concurrency: 4 })
+      const own = yield* Effect.forEach(uris, (uri) => isOwn(agentId, uri), { concurrency: 4 })
       const allowed = uris.filter((_, i) => own[i])
       const bus = new InMemoryServerEventBus()
       const handler = createMcpHandler(() => makeServer("modern", request), { legacy: "reject", bus, keepAliveMs: COMMENT_MS })
@@ -75,7 +77,7 @@ export const makeSubscriptions = Effect.gen(function*() {
       )
       const inbox = allowed.includes(INBOX)
       if (allowed.length > 0) {
-        const listener = yield* waiters.listen(agent.id, key, {
+        const listener = yield* waiters.listen(principal, {
           message: (conversationId, own) => {
             if (inbox && !own) publish(INBOX)
             const uri = byConversation.get(conversationId)
@@ -85,8 +87,8 @@ export const makeSubscriptions = Effect.gen(function*() {
           ended: () => void handler.close()
         })
         // Messages that were there before the subscription cause no notification.
-        const heads = yield* deliveries.heads([agent.id])
-        listener.reached = Math.max(listener.reached, heads.get(agent.id) ?? 0)
+        const heads = yield* deliveries.heads([agentId])
+        listener.reached = Math.max(listener.reached, heads.get(agentId) ?? 0)
       }
       return { handler, allowed } satisfies Subscription
     })

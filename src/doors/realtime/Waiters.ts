@@ -1,7 +1,7 @@
 import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, Random, Schedule, type Scope } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
 import type { CloseReason } from "#domain/agents/Sessions"
-import { Auth } from "#domain/auth/Auth"
+import type { Principal } from "#domain/auth/Principal"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import type { MessagePosition, Rendered } from "#domain/messages/Message"
 import { Config } from "#ground/platform/Config"
@@ -112,7 +112,8 @@ export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavaila
 /** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
 export class Wait implements InboxListener {
   readonly listener: Listener
-  readonly key: string
+  /** The check of the caller's credential. */
+  readonly check: Principal["check"]
   /** The maximum number of messages in the answer. */
   readonly limit: number
   /** When the wait times out, on the monotonic clock. The time counts from when the listener is attached. */
@@ -130,9 +131,9 @@ export class Wait implements InboxListener {
   /** Starts a look-up for a wait. */
   private readonly wake: (wait: Wait) => void
 
-  constructor(agent: LiveAgent, key: string, limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
+  constructor(agent: LiveAgent, check: Principal["check"], limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
     this.listener = new Listener(agent, this)
-    this.key = key
+    this.check = check
     this.limit = limit
     this.settled = settled
     this.wake = wake
@@ -158,17 +159,17 @@ export class Wait implements InboxListener {
  */
 export class Waiters extends Context.Service<Waiters, {
   /**
-   * Listens until the scope closes. `key` is the agent's API key. If the key becomes invalid, or did so just before,
-   * the listener ends.
+   * Listens until the scope closes. If the credential of the principal becomes invalid, or did so just before, the
+   * listener ends.
    */
-  readonly listen: (agentId: string, key: string, ears: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
+  readonly listen: (principal: Principal, ears: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
   /**
    * Waits until the agent's inbox holds an undelivered message that is not muted, and answers with the oldest `limit`
    * undelivered ones, muted ones included. Nothing is acknowledged.
    */
-  readonly wait: (agentId: string, key: string, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
+  readonly wait: (principal: Principal, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
   /** Does the same without a fiber that waits. `settled` is called once, later, unless the wait is cancelled before. */
-  readonly begin: (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
+  readonly begin: (principal: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
   /** Cancels a wait. Has no effect on a wait that has ended. */
   readonly cancel: (wait: Wait) => void
   /** Call it when the server is about to stop. Waits end within two seconds, new ones after one second. */
@@ -183,7 +184,6 @@ export class Waiters extends Context.Service<Waiters, {
   static readonly layer = Layer.effect(
     Waiters,
     Effect.gen(function*() {
-      const auth = yield* Auth
       const now = monotonicMillis(yield* Clock.Clock)
       const deliveries = yield* Deliveries
       const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
@@ -217,7 +217,7 @@ export class Waiters extends Context.Service<Waiters, {
         )
 
       /** Takes a place and attaches the listener. `leave` reverses as much of this as was done. */
-      const join = Effect.fnUntraced(function*(listener: Listener, key: string) {
+      const join = Effect.fnUntraced(function*(listener: Listener, check: Principal["check"]) {
         const agentId = listener.agent.id
         const place = listener.place = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
         if (place?.contested === true) yield* liveAgents.reachable
@@ -225,9 +225,9 @@ export class Waiters extends Context.Service<Waiters, {
         listeners.add(listener)
         listener.agent = liveAgents.attach(agentId, listener)
         if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
-        // If the key became invalid between its check and the attachment, the listener was not notified. Check it
-        // again.
-        yield* admitted(key)
+        // If the credential became invalid between its check and the attachment, the listener was not notified. Check
+        // the credential again.
+        yield* admitted(check)
         // As for sockets, wait until other nodes push to this listener and the agent's mutes are loaded.
         yield* liveAgents.reachable
         yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
@@ -243,16 +243,16 @@ export class Waiters extends Context.Service<Waiters, {
         listener.place = undefined
       }
 
-      const listen = Effect.fnUntraced(function*(agentId: string, key: string, ears: InboxListener) {
+      const listen = Effect.fnUntraced(function*({ agentId, check }: Principal, ears: InboxListener) {
         const listener = new Listener(liveAgents.here(agentId), ears)
         yield* Effect.addFinalizer(() => Effect.sync(() => leave(listener)))
-        yield* join(listener, key)
+        yield* join(listener, check)
         return listener
       })
 
-      /** Fails unless the key is still valid and its agent is not suspended. */
-      const admitted = (key: string) =>
-        Effect.flatMap(auth.authenticate(key), (agent) =>
+      /** Fails unless the credential is still valid and its agent is not suspended. */
+      const admitted = (check: Principal["check"]) =>
+        Effect.flatMap(check, (agent) =>
           agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
 
       /** Whether an undelivered message above `after` is not muted, and how far the inbox was read. */
@@ -277,9 +277,9 @@ export class Waiters extends Context.Service<Waiters, {
       /** Returns the answer of a wait, or undefined if there is none yet. */
       const look = Effect.fnUntraced(function*(wait: Wait) {
         wait.news = false
-        const { key, listener, reason } = wait
+        const { check, listener, reason } = wait
         if (listener.over) {
-          yield* admitted(key)
+          yield* admitted(check)
           if (reason?.code === 1008) return yield* new Unauthorized()
           if (reason?.text === TOO_MANY) return yield* tooMany()
           return moved
@@ -290,7 +290,7 @@ export class Waiters extends Context.Service<Waiters, {
         if (found) {
           const rows = yield* shown(wait)
           if (rows.length > 0) {
-            yield* admitted(key)
+            yield* admitted(check)
             return { outcome: "messages", rows } as const
           }
           // The messages were acknowledged meanwhile. There is nothing to show, but there may be newer ones.
@@ -302,7 +302,7 @@ export class Waiters extends Context.Service<Waiters, {
           return moved
         }
         if (now() < wait.until) return undefined
-        yield* admitted(key)
+        yield* admitted(check)
         return { outcome: "timeout", rows: yield* shown(wait) } as const
       })
 
@@ -334,11 +334,11 @@ export class Waiters extends Context.Service<Waiters, {
         if (!wait.looking && waits.has(wait)) work(wait, look(wait))
       }
 
-      const begin = (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
-        const wait = new Wait(liveAgents.here(agentId), key, limit, settled, wake)
+      const begin = ({ agentId, check }: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
+        const wait = new Wait(liveAgents.here(agentId), check, limit, settled, wake)
         waits.add(wait)
         some.openUnsafe()
-        work(wait, Effect.flatMap(join(wait.listener, key), () => {
+        work(wait, Effect.flatMap(join(wait.listener, check), () => {
           wait.until = now() + timeoutMs
           return look(wait)
         }))
@@ -361,16 +361,16 @@ export class Waiters extends Context.Service<Waiters, {
         Effect.forkScoped
       )
 
-      const check = makeComparison(listeners, deliveries.heads)
-      const compare = Effect.catchCause(check, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
+      const comparison = makeComparison(listeners, deliveries.heads)
+      const compare = Effect.catchCause(comparison, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
       yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
       liveAgents.onMissed(() => fork(compare))
 
       return Waiters.of({
         listen,
-        wait: (agentId, key, limit, timeoutMs) =>
+        wait: (principal, limit, timeoutMs) =>
           Effect.callback((resume) => {
-            const wait = begin(agentId, key, limit, timeoutMs, resume)
+            const wait = begin(principal, limit, timeoutMs, resume)
             return Effect.sync(() => cancel(wait))
           }),
         begin,
