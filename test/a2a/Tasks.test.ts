@@ -69,7 +69,7 @@ const world = Effect.gen(function*() {
 
 const configOf = (url: string, name = "one") => ({ name, target: { url, token: "token" } })
 
-const look = Effect.flatMap(TaskPushes, (pushes) => pushes.look)
+const look = Effect.flatMap(TaskPushes, (pushes) => pushes.refresh)
 
 /** What the outbox holds for a task, and how many of its configurations and webhooks there are. */
 const storedOf = Effect.fnUntraced(function*(task: string) {
