@@ -31,7 +31,7 @@ export const makeCardRoute = (
 ) =>
   Effect.gen(function*() {
     const budgets = yield* Budgets
-    const base = publicUrl(yield* Config)
+    const config = yield* Config
     const app = router.asHttpEffect()
 
     const cardOf = Effect.fnUntraced(function*(
@@ -48,7 +48,7 @@ export const makeCardRoute = (
         profile = yield* profileForAgent((yield* identify(request)).api, handle)
       }
       if (profile === undefined) return yield* new AgentNotFound()
-      const text = JSON.stringify(agentCard(profile, base))
+      const text = JSON.stringify(agentCard(profile, publicUrl(config)))
       const etag = `"${createHash("sha256").update(text).digest("base64url").slice(0, 22)}"`
       const headers = { etag, "cache-control": "max-age=60" }
       return request.headers["if-none-match"] === etag
