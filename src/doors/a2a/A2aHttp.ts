@@ -11,10 +11,9 @@ import { PROTOCOL } from "./AgentCard.ts"
 import { makeCardRoute } from "./AgentCardHttp.ts"
 import type { Call } from "./Call.ts"
 import { makeEventStream } from "./EventStream.ts"
-import { A2aFailure, type Failure } from "./Failure.ts"
+import { A2aFailure, type Failure, json, refusing, REST_TYPE, restRefusal, rpcRefusal } from "./Failure.ts"
 import type { Json } from "./Fields.ts"
 import { makeOperations, type Streamed } from "./Operations.ts"
-import { json, refusing, REST_TYPE, restRefusal, rpcRefusal } from "./Refusals.ts"
 
 const search = (request: HttpServerRequest.HttpServerRequest): URLSearchParams => new URL(request.url, "http://parley").searchParams
 

@@ -9,8 +9,7 @@ import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { HandleInput } from "#ground/wire/Text"
 import { agentCard, type Profile } from "./AgentCard.ts"
-import type { Failure } from "./Failure.ts"
-import { refusing, restRefusal } from "./Refusals.ts"
+import { type Failure, refusing, restRefusal } from "./Failure.ts"
 
 /** The profile of an agent as an anonymous caller sees it: the directory has the public fields, and neither suspended nor deleted agents. */
 const publicProfile = (api: ApiCalls, handle: string): Effect.Effect<Profile | undefined, Failure> =>

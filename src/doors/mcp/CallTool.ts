@@ -4,11 +4,11 @@ import { AgentSuspended } from "#domain/agents/Agent"
 import { InternalError } from "#ground/wire/WireError"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import type { Waited, WaitRefusal } from "#doors/realtime/Waiters"
-import { hasStructure } from "./Catalogue.ts"
+import { hasStructure } from "./tools/Catalogue.ts"
 import type { Note } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { advice } from "./Texts.ts"
-import { isWait, type Tool, type ToolAnswer, type ToolWait } from "./Tool.ts"
+import { isWait, type Tool, type ToolAnswer, type ToolWait } from "./tools/Tool.ts"
 import { fenced, safeJson } from "./UntrustedText.ts"
 
 /** A text block of a result or prompt. */

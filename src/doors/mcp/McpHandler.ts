@@ -15,13 +15,13 @@ import { Waiters } from "#doors/realtime/Waiters"
 import { bearerOf } from "#ground/wire/Bearer"
 import { Forbidden } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
-import { MAX_INLINE } from "./FileTools.ts"
+import { MAX_INLINE } from "./tools/FileTools.ts"
 import { idOf, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeModernRequests, type ModernMessage } from "./ModernRequest.ts"
 import { answerOlder } from "./OlderRequest.ts"
 import { makePlainCalls, plainCallOf } from "./PlainCall.ts"
-import type { ToolApi } from "./Tool.ts"
+import type { ToolApi } from "./tools/Tool.ts"
 
 /** The memory for a file in a result: the file itself, and its base64 text in the result, in the result's JSON and in the sent bytes. */
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }

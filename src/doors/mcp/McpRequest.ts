@@ -3,7 +3,7 @@ import type { Refusal } from "#domain/auth/ApiCalls"
 import type { Principal } from "#domain/auth/Principal"
 import type { Waited, WaitRefusal } from "#doors/realtime/Waiters"
 import type { Note } from "./JsonRpc.ts"
-import type { ToolApi } from "./Tool.ts"
+import type { ToolApi } from "./tools/Tool.ts"
 
 /** One authenticated request of `/mcp`. */
 export interface McpRequest {

@@ -5,11 +5,11 @@ import type { Principal } from "#domain/auth/Principal"
 import { later } from "#ground/http/DeferredResponse"
 import { Waiters } from "#doors/realtime/Waiters"
 import { callTool, isWaiting, type WaitingCall } from "./CallTool.ts"
-import { toolNamed } from "./Catalogue.ts"
+import { toolNamed } from "./tools/Catalogue.ts"
 import { DeferredAnswer } from "./DeferredAnswer.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { ABOUT, OLDER } from "./McpServer.ts"
-import type { Tool } from "./Tool.ts"
+import type { Tool } from "./tools/Tool.ts"
 
 /** The revision of 2026, which the library implements. */
 const MODERN = "2026-07-28"

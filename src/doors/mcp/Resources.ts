@@ -5,10 +5,10 @@ import type { Message } from "#domain/messages/Message"
 import { isStorable } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
 import { path, type Refusal } from "#domain/auth/ApiCalls"
-import { readConversation } from "./MessageTools.ts"
-import { waiting } from "./Shown.ts"
+import { readConversation } from "./tools/MessageTools.ts"
+import { waiting } from "./tools/Shown.ts"
 import { resources as texts } from "./Texts.ts"
-import type { ToolApi } from "./Tool.ts"
+import type { ToolApi } from "./tools/Tool.ts"
 
 const MESSAGES = 30
 const WAITING = 50

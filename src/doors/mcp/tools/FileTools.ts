@@ -3,7 +3,7 @@ import { hash } from "node:crypto"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { path } from "#domain/auth/ApiCalls"
 import { given, send, Sent, targetOf } from "./MessageTools.ts"
-import { howToUpload } from "./Texts.ts"
+import { howToUpload } from "../Texts.ts"
 import { tool } from "./Tool.ts"
 
 /** Files of up to this many bytes are part of the call or its result. Larger files are uploaded and downloaded by URL. */

@@ -5,7 +5,7 @@ import { invalid } from "#ground/wire/WireErrors"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import type { Waited } from "#doors/realtime/Waiters"
 import type { ApiCalls, Refusal } from "#domain/auth/ApiCalls"
-import { type ToolName, tools as texts } from "./Texts.ts"
+import { type ToolName, tools as texts } from "../Texts.ts"
 
 /** The services that a tool has for one request of one agent. */
 export interface ToolApi extends ApiCalls {

@@ -6,7 +6,7 @@ import { DateTimeString } from "#ground/wire/Text"
 import { path, query, type Refusal } from "#domain/auth/ApiCalls"
 import { replyOf, Sender, shown, ShownConversation, shownConversation, ShownMessage, waiting, WaitingMessage } from "./Shown.ts"
 import type { Waited } from "#doors/realtime/Waiters"
-import { afterWait, boundary } from "./Texts.ts"
+import { afterWait, boundary } from "../Texts.ts"
 import { tool, type ToolAnswer, type ToolApi } from "./Tool.ts"
 
 type Raw = typeof Message.Encoded
