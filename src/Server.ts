@@ -22,6 +22,7 @@ import type { Database } from "#ground/database/Sql"
 import { layerLogger } from "#ground/platform/Telemetry"
 import * as TraceExport from "#ground/platform/TraceExport"
 import { VERSION } from "#doors/service/Version"
+import { Unavailable } from "#ground/wire/WireError"
 
 export const say = (text: string): void => void process.stdout.write(`${text}\n`)
 const complain = (text: string): void => void process.stderr.write(`${text}\n`)
@@ -89,7 +90,8 @@ const program = <Own>(kind: Kind<Own>) =>
 const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
   cause.reasons.flatMap((reason) => {
     if (!Cause.isFailReason(reason)) return Cause.isDieReason(reason) ? [Cause.pretty(Cause.fromReasons([reason]))] : []
-    const error = reason.error
+    // The cause of `Unavailable` is the SQL error.
+    const error = reason.error instanceof Unavailable ? reason.error.cause ?? reason.error : reason.error
     if (error instanceof ConfigInvalid) return error.problems
     if (SqlError.isSqlError(error)) {
       const why = error.reason.cause instanceof Error ? error.reason.cause.message : error.message

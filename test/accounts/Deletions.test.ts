@@ -32,17 +32,15 @@ class Fuse {
 const doomed = (database: TestDatabase, fuse: Fuse): TestDatabase =>
   Layer.effect(
     Database,
-    Effect.map(Database, ({ backup, driver, prepared, probe }) =>
-      Database.of({
-        backup,
-        driver,
-        probe,
-        prepared: (name, text) => {
-          const run = prepared<never>(name, text)
-          return (params) =>
-            Effect.suspend(() => --fuse.left < 0 ? Effect.die(new Error("this process is no more")) : run(params))
-        }
-      }))
+    Effect.map(Database, (database) => {
+      const fused = <A, E>(run: (params: ReadonlyArray<unknown>) => Effect.Effect<A, E>) => (params: ReadonlyArray<unknown>) =>
+        Effect.suspend(() => --fuse.left < 0 ? Effect.die(new Error("this process is no more")) : run(params))
+      return Database.of({
+        ...database,
+        prepared: (name, text) => fused(database.prepared<never>(name, text)),
+        raw: (name, text) => fused(database.raw<never>(name, text))
+      })
+    })
   ).pipe(Layer.provideMerge(database))
 
 /** An account with something of everything that its end has to undo. */

@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer } from "effect"
-import { SqlClient, SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
@@ -8,13 +8,13 @@ import { AgentsRepo, type NewAgent } from "#domain/agents/AgentsRepo"
 import { Config } from "#ground/platform/Config"
 import { sha256 } from "#ground/platform/Ids"
 import { layerPgliteTest } from "../support/Databases.ts"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Unavailable } from "#ground/wire/WireError"
 
 /** The repo with a tap on every look-up: how many there were, how many ids the last one was for, and what happens before each. */
 class Tap extends Context.Service<Tap, {
   queries: number
   ids: number
-  before: Effect.Effect<void, SqlError.SqlError>
+  before: Effect.Effect<void, Unavailable>
   after: Effect.Effect<void>
 }>()("test/agents/Tap") {
   static readonly layer = Layer.sync(Tap, () => ({ queries: 0, ids: 0, before: Effect.void, after: Effect.void }))
@@ -25,7 +25,7 @@ const tapped = Layer.effect(
   Effect.gen(function*() {
     const repo = yield* AgentsRepo
     const tap = yield* Tap
-    const tapping = <A>(query: Effect.Effect<A, SqlError.SqlError>) =>
+    const tapping = <A>(query: Effect.Effect<A, Unavailable>) =>
       Effect.suspend(() => {
         tap.queries++
         return Effect.andThen(tap.before, Effect.tap(query, () => tap.after))
@@ -82,9 +82,7 @@ const fresh = Effect.gen(function*() {
   return { agents: yield* Agents, repo: yield* AgentsRepo, tap }
 })
 
-const databaseGone = Effect.suspend(() =>
-  Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("gone") }) }))
-)
+const databaseGone = Effect.suspend(() => Effect.fail(new Unavailable()))
 
 layer(room)("Agents", (it) => {
   it.effect("finds an account by key, handle and id", () =>

@@ -1,6 +1,7 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { Unavailable, wireBody } from "#ground/wire/WireError"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { Database, sqlState } from "#ground/database/Sql"
 import { layerPg } from "#ground/database/SqlPostgres"
@@ -254,22 +255,41 @@ eachDatabase((database, { version }) => {
       it.effect("can be used again after they failed", () =>
         Effect.gen(function*() {
           yield* table("failing")
-          const { prepared } = yield* Database
-          const add = prepared<{ readonly id: number }>("failing", "INSERT INTO failing VALUES ($1, $2) RETURNING id")
+          const { prepared, raw } = yield* Database
+          const add = raw<{ readonly id: number }>("failing", "INSERT INTO failing VALUES ($1, $2) RETURNING id")
           assert.deepStrictEqual(yield* add([1, "a"]), [{ id: 1 }])
           assert.strictEqual(sqlState(yield* Effect.flip(add([1, "b"]))), "23505")
           assert.strictEqual(sqlState(yield* Effect.flip(add(["x", "b"]))), "22P02")
           assert.strictEqual((yield* Effect.flip(add([1]))).reason._tag, "ConnectionError")
           assert.deepStrictEqual(yield* add([2, "b"]), [{ id: 2 }])
-          const wrong = prepared("wrong", "SELECT * FROM nowhere WHERE id = $1")
+          const text = "SELECT * FROM nowhere WHERE id = $1"
+          const wrong = raw("wrong", text)
           assert.strictEqual(sqlState(yield* Effect.flip(wrong([1]))), "42P01")
           assert.strictEqual(sqlState(yield* Effect.flip(wrong([1]))), "42P01")
+          assert.isTrue(Exit.hasDies(yield* Effect.exit(prepared("wrong", text)([1]))))
+        }))
+
+      it.effect("fail with UNAVAILABLE, whose cause is the SQL error, and so do templates and transactions", () =>
+        Effect.gen(function*() {
+          yield* table("unavailable")
+          const { prepared, query, transaction } = yield* Database
+          const add = prepared("unavailable", "INSERT INTO unavailable VALUES ($1, 'a')")
+          yield* add([1])
+          for (const failing of [add([1]), query`INSERT INTO unavailable VALUES (${1}, 'b')`]) {
+            const error = yield* Effect.flip(transaction(failing))
+            assert.deepStrictEqual(wireBody(error), wireBody(new Unavailable()))
+            assert.strictEqual(sqlState(error.cause as SqlError.SqlError), "23505")
+          }
+          // PostgreSQL refuses the commit of a transaction in which a statement failed.
+          const refused = yield* Effect.flip(transaction(Effect.ignore(add([1]))))
+          assert.strictEqual(sqlState(refused.cause as SqlError.SqlError), "25P02")
+          assert.isTrue(Exit.hasDies(yield* Effect.exit(transaction(query`SELECT * FROM nowhere`))))
         }))
 
       it.effect("may fail in a transaction first, and work outside", () =>
         Effect.gen(function*() {
           const { sql, add } = yield* table("first_failing")
-          const count = (yield* Database).prepared<{ readonly n: number }>("first_failing", "SELECT count(*) AS n FROM first_failing")
+          const count = (yield* Database).raw<{ readonly n: number }>("first_failing", "SELECT count(*) AS n FROM first_failing")
           const error = yield* Effect.flip(sql.withTransaction(Effect.gen(function*() {
             yield* add(1)
             yield* Effect.ignore(add(1))

@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Exit, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import { unavailable } from "#ground/database/SqlUnavailable"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
@@ -43,19 +44,23 @@ const watched = (database: TestDatabase) => {
     yield* Effect.addFinalizer(() => Effect.sync(() => {
       ticking = false
     }))
+    const watched = <A, E>(
+      name: string,
+      run: (params: ReadonlyArray<unknown>) => Effect.Effect<A, E>,
+      fail: (error: SqlError.SqlError) => Effect.Effect<never, E>
+    ) =>
+    (params: ReadonlyArray<unknown>): Effect.Effect<A, E> =>
+      Effect.suspend(() => {
+        statements.ran.push({ name, turn })
+        const { failAt } = statements
+        return failAt?.name === name && statements.ran.filter((one) => one.name === name).length === failAt.nth
+          ? fail(sqlError(new DatabaseFault({ code: "53100", message: "the disk is full" }), name))
+          : run(params)
+      })
     return Context.make(Database, {
       ...inner,
-      prepared: <Row extends object>(name: string, text: string) => {
-        const run = inner.prepared<Row>(name, text)
-        return (params: ReadonlyArray<unknown>): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> =>
-          Effect.suspend(() => {
-            statements.ran.push({ name, turn })
-            const { failAt } = statements
-            return failAt?.name === name && statements.ran.filter((one) => one.name === name).length === failAt.nth
-              ? Effect.fail(sqlError(new DatabaseFault({ code: "53100", message: "the disk is full" }), name))
-              : run(params)
-          })
-      }
+      prepared: <Row extends object>(name: string, text: string) => watched(name, inner.prepared<Row>(name, text), unavailable),
+      raw: <Row extends object>(name: string, text: string) => watched(name, inner.raw<Row>(name, text), Effect.fail)
     }).pipe(Context.add(SqlClient.SqlClient, sql))
   }))
   return Layer.provideMerge(watching, database)

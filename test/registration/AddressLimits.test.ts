@@ -1,14 +1,14 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Option } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { SqlClient, SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { Config } from "#ground/platform/Config"
 import { Limits } from "#ground/rates/Limits"
 import { RateLimits } from "#ground/rates/RateLimits"
 import type { RateRule } from "#ground/rates/RateRule"
-import { RateLimited } from "#ground/wire/WireError"
+import { RateLimited, Unavailable } from "#ground/wire/WireError"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { eachDatabase } from "../support/Databases.ts"
@@ -153,8 +153,7 @@ eachDatabase((database) => {
 
 describe("without a database", () => {
   const broken: Repo = {
-    attempt: () =>
-      Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("away"), message: "away", operation: "attempt" }) })),
+    attempt: () => Effect.fail(new Unavailable()),
     sweep: () => Effect.succeed({ rows: 0, more: false })
   }
 

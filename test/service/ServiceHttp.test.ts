@@ -43,6 +43,9 @@ const storageLayer = (storage: Storage) => {
     Layer.succeed(Database, {
       backup: undefined, driver: "pg",
       prepared: () => () => Effect.die("these routes prepare nothing"),
+      raw: () => () => Effect.die("these routes prepare nothing"),
+      query: () => Effect.die("these routes need no such statement"),
+      transaction: () => Effect.die("these routes need no transaction"),
       probe: (() => look) as unknown as Database["Service"]["probe"]
     })
   )

@@ -41,17 +41,13 @@ export const scansOf = <A, E, R>(
 > =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
-    const { driver, probe } = yield* Database
+    const database = yield* Database
     const texts = new Map<string, string>()
-    const recording = Layer.succeed(Database, {
-      backup: undefined,
-      driver,
-      prepared: (name, text) => {
-        texts.set(name, text)
-        return () => Effect.succeed([])
-      },
-      probe
-    })
+    const record = (name: string, text: string) => {
+      texts.set(name, text)
+      return () => Effect.succeed([])
+    }
+    const recording = Layer.succeed(Database, { ...database, backup: undefined, prepared: record, raw: record })
     yield* Effect.provide(building, recording)
     const found = new Map<string, ReadonlyArray<Scan>>()
     for (const [name, text] of texts) {

@@ -11,6 +11,7 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Ids } from "#ground/platform/Ids"
 import { Secrets } from "#ground/platform/Secrets"
 import { Database } from "#ground/database/Sql"
+import { unavailable } from "#ground/database/SqlUnavailable"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 import { Session, type SessionDependencies } from "#doors/realtime/Session"
 import type { TestDatabase } from "../../test/support/Databases.ts"
@@ -71,21 +72,22 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
     const sql = yield* SqlClient.SqlClient
     const real = yield* Database
     const prepared: DatabaseShape["prepared"] = <Row extends object>(name: string, text: string) => {
+      const statement = real.prepared<Row>(name, mutant.statements?.[name]?.(text) ?? text)
+      if (name !== "advance_a2a_tasks") return statement
+      return (params) =>
+        Effect.suspend(() => {
+          const { taskFault } = seam
+          seam.taskFault = undefined
+          if (taskFault === undefined) return statement(params)
+          return taskFault === "refused" ? unavailable(broken()) : Effect.andThen(statement(params), unavailable(broken()))
+        })
+    }
+    const raw: DatabaseShape["raw"] = <Row extends object>(name: string, text: string) => {
       const plain = name === "append_one" || name === "append_many"
-      if (!plain && name !== "append" && name !== "append_continuing") {
-        const statement = real.prepared<Row>(name, mutant.statements?.[name]?.(text) ?? text)
-        if (name !== "advance_a2a_tasks") return statement
-        return (params) =>
-          Effect.suspend(() => {
-            const { taskFault } = seam
-            seam.taskFault = undefined
-            if (taskFault === undefined) return statement(params)
-            return taskFault === "refused" ? Effect.fail(broken()) : Effect.andThen(statement(params), Effect.fail(broken()))
-          })
-      }
+      if (!plain && name !== "append" && name !== "append_continuing") return real.raw<Row>(name, mutant.statements?.[name]?.(text) ?? text)
       // A mutant changes the general statement, so all sends must use the general one and not the plain one.
       if (plain && (mutant.text !== undefined || mutant.failing !== undefined)) return () => Effect.succeed([])
-      const statement = real.prepared<Row>(name, mutant.text === undefined ? text : mutant.text(text))
+      const statement = real.raw<Row>(name, mutant.text === undefined ? text : mutant.text(text))
       const run = (params: ReadonlyArray<unknown>) =>
         seam.pause === undefined ? statement(params) : sql.withTransaction(Effect.tap(statement(params), seam.pause))
       return (params) =>
@@ -100,7 +102,7 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
             : Effect.andThen(mutant.failing(statement(params), params, sql), Effect.fail(broken()))
         })
     }
-    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared }))
+    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared, raw }))
   })).pipe(Layer.provide(database))
 
 interface Connected {

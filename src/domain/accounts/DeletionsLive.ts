@@ -6,7 +6,6 @@ import { Groups } from "#domain/groups/Groups"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
 import { Mutes } from "#domain/mutes/Mutes"
 import { batchUpTo } from "#ground/cluster/Job"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { Unavailable } from "#ground/wire/WireError"
 import { Presences } from "#domain/presence/Presences"
 import { Replies } from "#domain/replies/Replies"
@@ -93,10 +92,10 @@ export const DeletionsLive = Layer.effect(
       yield* deliveries.closeAll(agentId, since)
       yield* groups.leaveAll(agentId)
       yield* deliveries.closeAll(agentId, since)
-      const erase = yield* unavailableOnSqlError(repo.isErasure(agentId))
-      if (erase) yield* unavailableOnSqlError(eraseRest(agentId))
+      const erase = yield* repo.isErasure(agentId)
+      if (erase) yield* eraseRest(agentId)
       const last = since + LATE_WRITES_MS
-      yield* unavailableOnSqlError(now() < last ? repo.postpone(agentId, last) : repo.forget(agentId, erase))
+      yield* now() < last ? repo.postpone(agentId, last) : repo.forget(agentId, erase)
     })
 
     const complain = (cause: Cause.Cause<unknown>) =>
@@ -111,11 +110,11 @@ export const DeletionsLive = Layer.effect(
           Effect.asVoid
         ),
       sweep: Effect.gen(function*() {
-        const due = yield* unavailableOnSqlError(repo.due(now(), AT_ONCE))
+        const due = yield* repo.due(now(), AT_ONCE)
         let failed = 0
         for (const deletion of due) {
           // Postponed first, so that a deletion that keeps failing does not hold up the others.
-          yield* unavailableOnSqlError(repo.postpone(deletion.agentId, now() + AGAIN_MS))
+          yield* repo.postpone(deletion.agentId, now() + AGAIN_MS)
           yield* Effect.catchCause(finish(deletion), (cause) => {
             failed++
             return complain(cause)

@@ -1,17 +1,17 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import type { Deletion } from "#domain/agents/Deletions"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** The rows of unfinished deletions. AgentsRepo writes each row in the statement that ends the account. */
 export class DeletionsRepo extends Context.Service<DeletionsRepo, {
   /** The deletions that are due, the longest due first. */
-  readonly due: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Deletion>, SqlError.SqlError>
-  readonly postpone: (agentId: string, until: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly due: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Deletion>, Unavailable>
+  readonly postpone: (agentId: string, until: number) => Effect.Effect<void, Unavailable>
   /** Whether the account is to be erased too. */
-  readonly isErasure: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly isErasure: (agentId: string) => Effect.Effect<boolean, Unavailable>
   /** Deletes the row of a deletion, unless the deletion has become an erasure meanwhile. */
-  readonly forget: (agentId: string, erase: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly forget: (agentId: string, erase: boolean) => Effect.Effect<void, Unavailable>
 }>()("parley/accounts/DeletionsRepo") {
   static readonly layer = Layer.effect(
     DeletionsRepo,

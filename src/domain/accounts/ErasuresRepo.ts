@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { MASKED } from "#domain/agents/Agent"
 import { Database } from "#ground/database/Sql"
 import { type AgentTable, isAgentTable, Tables } from "#ground/database/Tables"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** Deletes the agent's rows in the tables in which it has few. The main statement deletes those of the last table. */
 const fewOf = (tables: ReadonlyArray<AgentTable>): string => {
@@ -63,21 +63,21 @@ const patternOf = (address: string): string =>
  */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   /** `undefined` if there never was such an account. */
-  readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, SqlError.SqlError>
+  readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, Unavailable>
   /** The number of the last audit row in the slice that follows a row; `null` if no row follows. */
-  readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
+  readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, Unavailable>
   /** Masks the address, and searches by address, in a slice of the audit log. */
-  readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, Unavailable>
   /** One call for each table with a `batch`: removes the agent's data from up to `most` rows, and returns the number of rows. */
-  readonly batches: ReadonlyArray<(agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>>
+  readonly batches: ReadonlyArray<(agentId: string, most: number) => Effect.Effect<number, Unavailable>>
   /** Deletes the agent's rows in the tables in which it has few. */
-  readonly few: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  readonly few: (agentId: string) => Effect.Effect<void, Unavailable>
   /** The last id in the slice of files that follows a file; null if no file follows. */
-  readonly slice: (after: string, size: number) => Effect.Effect<string | null, SqlError.SqlError>
+  readonly slice: (after: string, size: number) => Effect.Effect<string | null, Unavailable>
   /** Hides the agent's unused files in a slice. */
-  readonly uploads: (agentId: string, after: string, last: string, at: number, urlMs: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly uploads: (agentId: string, after: string, last: string, at: number, urlMs: number) => Effect.Effect<void, Unavailable>
   /** Replaces the address by a hash with a secret key. `secret` is stored as that key if there is none yet. */
-  readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, SqlError.SqlError>
+  readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, Unavailable>
 }>()("parley/accounts/ErasuresRepo") {
   static readonly layer = Layer.effect(
     ErasuresRepo,

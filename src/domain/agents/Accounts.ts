@@ -1,8 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Config } from "#ground/platform/Config"
 import { Ids, sha256 } from "#ground/platform/Ids"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import type { Unavailable } from "#ground/wire/WireError"
 import { Sessions } from "./Sessions.ts"
 import type { Agent, AgentId } from "./Agent.ts"
@@ -35,12 +33,12 @@ export class Accounts extends Context.Service<Accounts, {
   /** Whether a handle is taken, or ever was. */
   readonly isHandleTaken: (handle: string) => Effect.Effect<boolean, Unavailable>
   /** Creates an account with its first key, or returns the obstacle. May run in the caller's transaction. */
-  readonly create: (account: NewAccount) => Effect.Effect<Issued | Refused, SqlError.SqlError>
+  readonly create: (account: NewAccount) => Effect.Effect<Issued | Refused, Unavailable>
   /**
    * Replaces the key; undefined for a deleted account. May run in the caller's transaction. The caller must
    * call `keyReplaced` after the commit.
    */
-  readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, SqlError.SqlError>
+  readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, Unavailable>
   /** Ends the old key's effects: drops the account from the caches and closes its sockets, on all nodes. */
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
   /**
@@ -57,7 +55,7 @@ export class Accounts extends Context.Service<Accounts, {
    * Erases the account for an operator: ends it if it has not ended yet, and lets `Deletions` remove more of its data than a
    * deletion does. `along` is committed in the same transaction. May be repeated.
    */
-  readonly erase: (id: AgentId, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<void, Unavailable>
+  readonly erase: (id: AgentId, along: Effect.Effect<void, Unavailable>) => Effect.Effect<void, Unavailable>
 }>()("parley/agents/Accounts") {
   static readonly layer = Layer.effect(
     Accounts,
@@ -71,7 +69,7 @@ export class Accounts extends Context.Service<Accounts, {
 
       const create = Effect.fn("Accounts.create")(function*(
         account: NewAccount
-      ): Effect.fn.Return<Issued | Refused, SqlError.SqlError> {
+      ): Effect.fn.Return<Issued | Refused, Unavailable> {
         for (;;) {
           const apiKey = ids.apiKey()
           const agent = yield* repo.insert(
@@ -95,8 +93,8 @@ export class Accounts extends Context.Service<Accounts, {
         })
 
       return Accounts.of({
-        byEmail: (email) => unavailableOnSqlError(repo.byEmail(email)),
-        isHandleTaken: (handle) => unavailableOnSqlError(repo.handleExists(handle)),
+        byEmail: repo.byEmail,
+        isHandleTaken: repo.handleExists,
         create,
         replaceKey: Effect.fn("Accounts.replaceKey")(function*(id: AgentId) {
           const apiKey = ids.apiKey()
@@ -109,18 +107,18 @@ export class Accounts extends Context.Service<Accounts, {
           agents.forget(id)
           yield* sessions.changed(id)
           return agent
-        }, unavailableOnSqlError),
+        }),
         remove: Effect.fn("Accounts.remove")(function*(id: AgentId) {
           const since = yield* Clock.currentTimeMillis
           const ended = yield* repo.end(id, since)
           yield* end(id, "account deleted")
           if (ended) yield* deletions.begin({ agentId: id, since })
-        }, unavailableOnSqlError, Effect.uninterruptible),
-        erase: Effect.fn("Accounts.erase")(function*(id: AgentId, along: Effect.Effect<void, SqlError.SqlError>) {
+        }, Effect.uninterruptible),
+        erase: Effect.fn("Accounts.erase")(function*(id: AgentId, along: Effect.Effect<void, Unavailable>) {
           const since = yield* repo.erase(id, yield* Clock.currentTimeMillis, along)
           yield* end(id, "account deleted")
           yield* deletions.begin({ agentId: id, since })
-        }, unavailableOnSqlError, Effect.uninterruptible)
+        }, Effect.uninterruptible)
       })
     })
   )

@@ -1,7 +1,7 @@
 import { Clock, Context, Effect, Fiber, Layer } from "effect"
 import { Config } from "#ground/platform/Config"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
+import { unavailable } from "#ground/database/SqlUnavailable"
 import type { Unavailable } from "#ground/wire/WireError"
 import type { Agent, AgentId } from "./Agent.ts"
 import { avatarUrlOf } from "./AvatarUrl.ts"
@@ -58,11 +58,11 @@ export class Agents extends Context.Service<Agents, {
           const before = changes
           return repo.find(sought).pipe(
             Effect.timeout(QUERY_TIMEOUT),
+            Effect.catchTag("TimeoutError", unavailable),
             Effect.map((found) => {
               if (changes === before) { for (const agent of found) cache.put(agent, began) }
               return new AgentIndex(found)
-            }),
-            unavailableOnSqlError
+            })
           )
         })
 
@@ -125,7 +125,7 @@ export class Agents extends Context.Service<Agents, {
             })
           }),
         keyHashes: (ids) =>
-          Effect.map(unavailableOnSqlError(repo.byIds(ids)), (found) =>
+          Effect.map(repo.byIds(ids), (found) =>
             new Map(found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const]))),
         forget: (id) => {
           changes++

@@ -1,6 +1,7 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
 
 /** An account with the hash of its key, which is null once the account is deleted. */
@@ -48,33 +49,34 @@ export interface Sought {
 /** All statements on accounts. Each change is one statement. */
 export class AgentsRepo extends Context.Service<AgentsRepo, {
   /** All accounts with one of these ids, handles or keys. An account may appear twice. Deleted accounts have no key. */
-  readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
-  readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
+  readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, Unavailable>
+  readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, Unavailable>
   /** The live account of an address. The statement returns one row of the same form whether or not there is an account. */
-  readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, SqlError.SqlError>
+  readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, Unavailable>
   /** Whether a handle is taken, or ever was. */
-  readonly handleExists: (handle: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly handleExists: (handle: string) => Effect.Effect<boolean, Unavailable>
   /** Inserts the account and its inbox; undefined if there is an obstacle. */
-  readonly insert: (agent: NewAgent, now: number, lifetimeLimit: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-  readonly obstacles: (handle: string, email: string) => Effect.Effect<Obstacles, SqlError.SqlError>
+  readonly insert: (agent: NewAgent, now: number, lifetimeLimit: number) => Effect.Effect<StoredAgent | undefined, Unavailable>
+  readonly obstacles: (handle: string, email: string) => Effect.Effect<Obstacles, Unavailable>
   readonly updateProfile: (
     id: AgentId,
     change: ProfileChange,
     now: number
-  ) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  ) => Effect.Effect<StoredAgent | undefined, Unavailable>
   /** Replaces the key; undefined for a deleted account. */
-  readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, Unavailable>
   /** Ends the account, its key and its profile, and makes its deletion due. False if the account had already ended. */
-  readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, Unavailable>
   /**
    * Ends the account if it has not ended yet, and records that it is to be erased. `along` is committed in the same
    * transaction. Returns the time at which the account ended.
    */
-  readonly erase: (id: AgentId, now: number, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<number, SqlError.SqlError>
+  readonly erase: (id: AgentId, now: number, along: Effect.Effect<void, Unavailable>) => Effect.Effect<number, Unavailable>
 }>()("parley/agents/AgentsRepo") {
   static readonly layer = Layer.effect(
     AgentsRepo,
     Effect.gen(function*() {
+      const { query, transaction } = yield* Database
       const sql = yield* SqlClient.SqlClient
       const clock = yield* Clock.Clock
 
@@ -93,12 +95,12 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         ...row,
         status: statusAt(row.status, restrictedUntil, clock.currentTimeMillisUnsafe())
       })
-      const first = (rows: Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>) =>
+      const first = (rows: Effect.Effect<ReadonlyArray<Row>, Unavailable>) =>
         Effect.map(rows, ([row]) => row === undefined ? undefined : present(row))
 
-      const end = (id: AgentId, now: number): Effect.Effect<boolean, SqlError.SqlError> =>
+      const end = (id: AgentId, now: number): Effect.Effect<boolean, Unavailable> =>
         Effect.map(
-          sql`
+          query`
             WITH gone AS (
               UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
                 display_name = NULL, description = NULL, avatar_key = NULL
@@ -113,18 +115,18 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
       return AgentsRepo.of({
         find: ({ handles, ids, keyHashes }) => Effect.map(find([ids, handles, keyHashes]), (rows) => rows.map(present)),
         byIds: (ids) =>
-          Effect.map(sql<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`, (rows) => rows.map(present)),
+          Effect.map(query<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`, (rows) => rows.map(present)),
         byEmail: (email) =>
           Effect.map(
-            sql<{ readonly id: AgentId | null; readonly handle: string }>`
+            query<{ readonly id: AgentId | null; readonly handle: string }>`
               SELECT max(id) AS id, max(handle) AS handle FROM agents WHERE email = ${email} AND deleted_at IS NULL`,
             ([row]) => row === undefined || row.id === null ? undefined : { id: row.id, handle: row.handle }
           ),
         handleExists: (handle) =>
-          Effect.map(sql`SELECT 1 FROM agents WHERE handle = ${handle}`, (rows) => rows.length > 0),
+          Effect.map(query`SELECT 1 FROM agents WHERE handle = ${handle}`, (rows) => rows.length > 0),
 
         insert: (agent, now, lifetimeLimit) =>
-          first(sql<Row>`
+          first(query<Row>`
             WITH made AS (
               INSERT INTO agents (id, handle, email, email_no, display_name, description, key_hash, created_at, updated_at)
               SELECT ${agent.id}::text, ${agent.handle}::text, ${agent.email}::text, count(*)::integer + 1,
@@ -141,7 +143,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
 
         obstacles: (handle, email) =>
           Effect.map(
-            sql<Obstacles>`
+            query<Obstacles>`
               SELECT
                 EXISTS (SELECT FROM agents WHERE handle = ${handle}) AS "handleTaken",
                 EXISTS (SELECT FROM agents WHERE email = ${email} AND deleted_at IS NULL) AS "emailTaken",
@@ -157,21 +159,21 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
             ...(change.inboxMode === undefined ? [] : [sql`inbox_mode = ${change.inboxMode}`]),
             ...(change.groupInvitePolicy === undefined ? [] : [sql`group_invite_policy = ${change.groupInvitePolicy}`])
           ]
-          return first(sql<Row>`
+          return first(query<Row>`
             UPDATE agents SET ${sql.csv(set)} WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`)
         },
 
         replaceKey: (id, hash, now) =>
-          first(sql<Row>`
+          first(query<Row>`
             UPDATE agents SET key_hash = ${hash}, updated_at = ${now}
             WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`),
 
         end,
 
         erase: (id, now, along) =>
-          sql.withTransaction(Effect.gen(function*() {
+          transaction(Effect.gen(function*() {
             yield* end(id, now)
-            const [row] = yield* sql<{ readonly since: number }>`
+            const [row] = yield* query<{ readonly since: number }>`
               INSERT INTO deletions (agent_id, since, due_at, erase)
               SELECT id, COALESCE(deleted_at, ${now}), ${now}, true FROM agents WHERE id = ${id}
               ON CONFLICT (agent_id) DO UPDATE SET erase = true, due_at = LEAST(deletions.due_at, excluded.due_at)

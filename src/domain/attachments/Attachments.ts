@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import {
@@ -15,7 +14,6 @@ import { Blobs, LAST_BYTES_MILLIS, objectOfFile, type StorageUnavailable, type V
 import { Config } from "#ground/platform/Config"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { NotFound, type Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
@@ -81,9 +79,9 @@ export class Attachments extends Context.Service<Attachments, {
     asks: (isAsked: boolean) => void
   ) => Effect.Effect<void, AttachmentRefusal>
   /** Hides some of the files whose last message is past its retention; the sweep then removes them. */
-  readonly retire: Effect.Effect<Batch, SqlError.SqlError>
+  readonly retire: Effect.Effect<Batch, Unavailable>
   /** Checks some of the files that are due, and removes the abandoned ones with their bytes. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
+  readonly sweep: Effect.Effect<Batch, Unavailable | StorageUnavailable>
 }>()("parley/attachments/Attachments") {
   static readonly layer = Layer.effect(
     Attachments,
@@ -122,7 +120,7 @@ export class Attachments extends Context.Service<Attachments, {
 
       /** A stored file that this agent may download. */
       const storedFor = Effect.fnUntraced(function*(agentId: string, id: string) {
-        const attachment = yield* unavailableOnSqlError(repo.byId(id))
+        const attachment = yield* repo.byId(id)
         if (attachment === undefined) return yield* notFound()
         const { scope } = attachment
         if (attachment.uploaderId !== agentId) {
@@ -131,7 +129,7 @@ export class Attachments extends Context.Service<Attachments, {
           } else if (scope.agentId !== agentId) return yield* notFound()
         }
         if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound()
-        if (attachment.storedAt === null) yield* unavailableOnSqlError(repo.markStored(id, now()))
+        if (attachment.storedAt === null) yield* repo.markStored(id, now())
         return attachment
       })
 
@@ -170,11 +168,11 @@ export class Attachments extends Context.Service<Attachments, {
           const scope = yield* scopeOf(uploaderId, to)
           const at = now()
           const id = yield* ids.make("att")
-          const outcome = yield* unavailableOnSqlError(repo.reserve(
+          const outcome = yield* repo.reserve(
             { id, uploaderId, scope, filename, contentType, size, sha256, createdAt: at },
             config.LIMITS_STORAGE_PER_AGENT,
             at + config.UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
-          ))
+          )
           if (outcome === "blocked") return yield* new Blocked()
           if (outcome === "full") return yield* new QuotaExceeded()
           return { id, uploadUrl: yield* blobs.uploadUrl({ id, size, sha256 }) }
@@ -183,11 +181,11 @@ export class Attachments extends Context.Service<Attachments, {
           return yield* blobs.downloadUrl(id, yield* storedFor(agentId, id))
         }),
         fill: Effect.fn("Attachments.fill")(function*(uploaderId, id, bytes) {
-          const attachment = yield* unavailableOnSqlError(repo.byId(id))
+          const attachment = yield* repo.byId(id)
           if (attachment === undefined || attachment.uploaderId !== uploaderId) return yield* notFound()
           if (attachment.storedAt !== null) return
           yield* blobs.putObject(objectOfFile(id), bytes, attachment.contentType)
-          yield* unavailableOnSqlError(repo.markStored(id, now()))
+          yield* repo.markStored(id, now())
         }),
         open: Effect.fn("Attachments.open")(function*(agentId, id, maxBytes) {
           const { contentType, filename, size } = yield* storedFor(agentId, id)
@@ -195,7 +193,7 @@ export class Attachments extends Context.Service<Attachments, {
           return { contentType, filename, size, bytes }
         }),
         use: Effect.fn("Attachments.use")(function*(senderId, target, id, asks) {
-          const attachment = yield* unavailableOnSqlError(repo.byId(id))
+          const attachment = yield* repo.byId(id)
           if (attachment === undefined || attachment.uploaderId !== senderId) return yield* new AttachmentNotFound()
           if (!isWithin(attachment.scope, target)) return yield* new AttachmentWrongScope()
           let verdict: Verdict = "stored"
@@ -205,7 +203,7 @@ export class Attachments extends Context.Service<Attachments, {
           }
           if (verdict !== "stored") return yield* new AttachmentNotReady({ details: { reason: verdict } })
           const fresh = attachment.usedAt !== null && now() - attachment.usedAt < DAY_MILLIS
-          if (!fresh && !(yield* unavailableOnSqlError(repo.markUsed(id, now())))) {
+          if (!fresh && !(yield* repo.markUsed(id, now()))) {
             return yield* new AttachmentNotFound()
           }
         })

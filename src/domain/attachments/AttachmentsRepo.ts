@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { Attachment, Scope } from "./Attachment.ts"
 
 export type Reservation = "made" | "blocked" | "full"
@@ -90,20 +90,20 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
     attachment: Omit<Attachment, "storedAt" | "usedAt">,
     quota: number,
     lookAt: number
-  ) => Effect.Effect<Reservation, SqlError.SqlError>
-  readonly byId: (id: string) => Effect.Effect<Attachment | undefined, SqlError.SqlError>
-  readonly markStored: (id: string, at: number) => Effect.Effect<void, SqlError.SqlError>
+  ) => Effect.Effect<Reservation, Unavailable>
+  readonly byId: (id: string) => Effect.Effect<Attachment | undefined, Unavailable>
+  readonly markStored: (id: string, at: number) => Effect.Effect<void, Unavailable>
   /** Records a use. From then on the file is kept as long as messages are. False if the file is gone. */
-  readonly markUsed: (id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Overdue>, SqlError.SqlError>
+  readonly markUsed: (id: string, at: number) => Effect.Effect<boolean, Unavailable>
+  readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Overdue>, Unavailable>
   /** Sets when the sweep checks the file next. Null means not before `retire` hides the file. */
-  readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, SqlError.SqlError>
+  readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, Unavailable>
   /** Hides a file that no message has used; false if one has. */
-  readonly condemn: (id: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly condemn: (id: string) => Effect.Effect<boolean, Unavailable>
   /** Hides up to `most` files whose last use was by `usedBy`, and makes them due for the sweep at `at`; returns how many. */
-  readonly retire: (usedBy: number, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly retire: (usedBy: number, at: number, most: number) => Effect.Effect<number, Unavailable>
   /** Deletes a condemned file's row, and returns its size to the uploader's quota. */
-  readonly remove: (id: string) => Effect.Effect<void, SqlError.SqlError>
+  readonly remove: (id: string) => Effect.Effect<void, Unavailable>
 }>()("parley/attachments/AttachmentsRepo") {
   static readonly layer = Layer.effect(
     AttachmentsRepo,

@@ -1,11 +1,9 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Blobs, type StorageUnavailable } from "#ground/files/Blobs"
 import { Config } from "#ground/platform/Config"
 import { sha256 } from "#ground/platform/Ids"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { RateLimits } from "#ground/rates/RateLimits"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
 import { Sessions } from "#domain/agents/Sessions"
 import { Agents } from "#domain/agents/Agents"
@@ -51,7 +49,7 @@ export class Avatars extends Context.Service<Avatars, {
   /** The bytes of a picture (WebP). */
   readonly read: (key: string) => Effect.Effect<Buffer, NotFound | StorageUnavailable>
   /** Checks some of the pictures that are due, and removes those that no agent and no group refers to. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
+  readonly sweep: Effect.Effect<Batch, Unavailable | StorageUnavailable>
 }>()("parley/avatars/Avatars") {
   static readonly layer = Layer.effect(
     Avatars,
@@ -78,7 +76,7 @@ export class Avatars extends Context.Service<Avatars, {
 
       const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
         const key = sha256(image).toString("hex")
-        if (!(yield* unavailableOnSqlError(repo.keep(key, now() + DAY_MILLIS)))) return yield* new Unavailable()
+        if (!(yield* repo.keep(key, now() + DAY_MILLIS))) return yield* new Unavailable()
         yield* blobs.putObject(objectOf(key), image, "image/webp")
         return { key, url: avatarUrlOf(config, key) }
       })
@@ -102,13 +100,13 @@ export class Avatars extends Context.Service<Avatars, {
         store,
         defer: Effect.fnUntraced(function*(url) {
           const key = avatarKeyOf(config, url)
-          if (key !== null) yield* unavailableOnSqlError(repo.defer(key, now() + DAY_MILLIS))
+          if (key !== null) yield* repo.defer(key, now() + DAY_MILLIS)
         }),
         sweep,
         set: Effect.fn("Avatars.set")((agentId, bytes) =>
           counted(agentId, Effect.gen(function*() {
             const avatar = yield* store(yield* render(bytes))
-            const done = yield* unavailableOnSqlError(repo.set(agentId, avatar.key, now()))
+            const done = yield* repo.set(agentId, avatar.key, now())
             agents.forget(agentId)
             yield* sessions.changed(agentId)
             return done ? avatar : yield* new Unauthorized()
@@ -116,7 +114,7 @@ export class Avatars extends Context.Service<Avatars, {
         ),
         clear: Effect.fn("Avatars.clear")((agentId) =>
           counted(agentId, Effect.gen(function*() {
-            const done = yield* unavailableOnSqlError(repo.clear(agentId, now()))
+            const done = yield* repo.clear(agentId, now())
             if (!done) return yield* new NotFound({ message: "No avatar is set." })
             agents.forget(agentId)
             yield* sessions.changed(agentId)

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** A picture that is being removed cannot be stored again until its removal is done. */
 const KEEP = `
@@ -35,18 +35,18 @@ const REMOVE = `DELETE FROM avatars WHERE key = $1 AND condemned`
 /** All statements on avatars. */
 export class AvatarsRepo extends Context.Service<AvatarsRepo, {
   /** Records a picture before its bytes are stored; the sweep skips it until `lookAt`. False if it is being removed. */
-  readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, Unavailable>
   /** False for an account that has ended. */
-  readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, Unavailable>
   /** False if the agent had no picture. */
-  readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, Unavailable>
+  readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** Begins the removal of a picture. False if an agent or group refers to it, or if its next check was postponed. */
-  readonly condemn: (key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly condemn: (key: string, at: number) => Effect.Effect<boolean, Unavailable>
   /** Postpones the next check of a picture that a group is about to refer to. Does nothing if it is not stored. */
-  readonly defer: (key: string, lookAt: number) => Effect.Effect<void, SqlError.SqlError>
-  readonly lookAgain: (key: string, at: number) => Effect.Effect<void, SqlError.SqlError>
-  readonly remove: (key: string) => Effect.Effect<void, SqlError.SqlError>
+  readonly defer: (key: string, lookAt: number) => Effect.Effect<void, Unavailable>
+  readonly lookAgain: (key: string, at: number) => Effect.Effect<void, Unavailable>
+  readonly remove: (key: string) => Effect.Effect<void, Unavailable>
 }>()("parley/avatars/AvatarsRepo") {
   static readonly layer = Layer.effect(
     AvatarsRepo,

@@ -6,7 +6,6 @@ import { Enforcement } from "#domain/enforcement/Enforcement"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { CursorId, type Page, pageOf, type PageQuery } from "#ground/wire/Page"
 import { iso } from "#ground/wire/Text"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { NotFound, Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck, LISTED } from "./Contact.ts"
@@ -107,7 +106,7 @@ export class Contacts extends Context.Service<Contacts, {
           const agent = yield* another(agentId, handle)
           const now = yield* Clock.currentTimeMillis
           for (let tries = 0; tries < 5; tries++) {
-            const stored = yield* unavailableOnSqlError(repo.add(agentId, agent.id, notes === "" ? null : notes, now))
+            const stored = yield* repo.add(agentId, agent.id, notes === "" ? null : notes, now)
             if (stored !== undefined) return { created: stored.created, contact: present(agent, stored) }
           }
           return yield* new Unavailable()
@@ -116,8 +115,8 @@ export class Contacts extends Context.Service<Contacts, {
           pageOf(query, {
             ...LISTED,
             position: ContactPosition,
-            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(agentId, after?.handle ?? null, offset, limit)),
-            total: unavailableOnSqlError(repo.count(agentId)),
+            rows: (after, offset, limit) => repo.list(agentId, after?.handle ?? null, offset, limit),
+            total: repo.count(agentId),
             positionOf: ({ handle }) => ({ handle }),
             show: Effect.fnUntraced(function*(rows) {
               const live = yield* liveById(rows.map((row) => row.contactId))
@@ -126,18 +125,18 @@ export class Contacts extends Context.Service<Contacts, {
           })),
         check: Effect.fn("Contacts.check")(function*(agentId, handle) {
           const agent = yield* agents.byHandle(handle)
-          const stored = agent === undefined ? undefined : yield* unavailableOnSqlError(repo.find(agentId, agent.id))
+          const stored = agent === undefined ? undefined : yield* repo.find(agentId, agent.id)
           return stored === undefined
             ? { handle, is_contact: false, added_at: null, notes: null }
             : { handle, is_contact: true, added_at: iso(stored.addedAt), notes: stored.notes }
         }),
         annotate: Effect.fn("Contacts.annotate")(function*(agentId, handle, notes) {
           const agent = yield* known(handle)
-          yield* orNotContact(yield* unavailableOnSqlError(repo.annotate(agentId, agent.id, notes === "" ? null : notes)))
+          yield* orNotContact(yield* repo.annotate(agentId, agent.id, notes === "" ? null : notes))
         }),
         remove: Effect.fn("Contacts.remove")(function*(agentId, handle) {
           const agent = yield* known(handle)
-          yield* orNotContact(yield* unavailableOnSqlError(repo.remove(agentId, agent.id)))
+          yield* orNotContact(yield* repo.remove(agentId, agent.id))
         }),
         block: Effect.fn("Contacts.block")(function*(agentId, handle) {
           const agent = yield* another(agentId, handle)
@@ -166,7 +165,7 @@ export class Contacts extends Context.Service<Contacts, {
             report: { id, reason }
           })
           // An earlier attempt at this request may have made the report, with its answer lost.
-          if (outcome === "AlreadyReported" && !(yield* unavailableOnSqlError(repo.isReport(agentId, agent.id, id)))) {
+          if (outcome === "AlreadyReported" && !(yield* repo.isReport(agentId, agent.id, id))) {
             return yield* new AlreadyReported()
           }
           if (outcome === "Blocked") signals.raise(agent.id)
@@ -176,8 +175,8 @@ export class Contacts extends Context.Service<Contacts, {
           pageOf(query, {
             ...LISTED,
             position: BlockPosition,
-            rows: (before, offset, limit) => unavailableOnSqlError(repo.blocks(agentId, before, offset, limit)),
-            total: unavailableOnSqlError(repo.countBlocks(agentId)),
+            rows: (before, offset, limit) => repo.blocks(agentId, before, offset, limit),
+            total: repo.countBlocks(agentId),
             positionOf: ({ blockedId, createdAt }) => ({ createdAt, id: blockedId }),
             show: Effect.fnUntraced(function*(rows) {
               const live = yield* liveById(rows.map((row) => row.blockedId))
@@ -191,7 +190,7 @@ export class Contacts extends Context.Service<Contacts, {
             })
           })),
         removeAgent: Effect.fn("Contacts.removeAgent")(function*(agentId) {
-          while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, REMOVED_AT_ONCE))) > 0);
+          while ((yield* repo.removeAgent(agentId, REMOVED_AT_ONCE)) > 0);
         })
       })
     })

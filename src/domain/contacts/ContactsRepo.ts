@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** A contact as stored. */
 export interface StoredContact {
@@ -86,36 +86,36 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
     contactId: string,
     notes: string | null,
     now: number
-  ) => Effect.Effect<StoredContact & { readonly created: boolean } | undefined, SqlError.SqlError>
-  readonly find: (agentId: string, contactId: string) => Effect.Effect<StoredContact | undefined, SqlError.SqlError>
+  ) => Effect.Effect<StoredContact & { readonly created: boolean } | undefined, Unavailable>
+  readonly find: (agentId: string, contactId: string) => Effect.Effect<StoredContact | undefined, Unavailable>
   /** Ordered by handle, starting after `after`. Deleted accounts are left out. */
   readonly list: (
     agentId: string,
     after: string | null,
     offset: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<ListedContact>, SqlError.SqlError>
-  readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<ListedContact>, Unavailable>
+  readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
   /** Returns false if there is no such contact. */
   readonly annotate: (
     agentId: string,
     contactId: string,
     notes: string | null
-  ) => Effect.Effect<boolean, SqlError.SqlError>
+  ) => Effect.Effect<boolean, Unavailable>
   /** Returns false if there is no such contact. */
-  readonly remove: (agentId: string, contactId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly remove: (agentId: string, contactId: string) => Effect.Effect<boolean, Unavailable>
   /** Removes an agent from up to `most` lists, and up to `most` of its own contacts. Returns the number of rows removed. */
-  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
   /** Newest first, starting after `before`. Deleted accounts are left out. */
   readonly blocks: (
     agentId: string,
     before: { readonly createdAt: number; readonly id: string } | null,
     offset: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<ListedBlock>, SqlError.SqlError>
-  readonly countBlocks: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<ListedBlock>, Unavailable>
+  readonly countBlocks: (agentId: string) => Effect.Effect<number, Unavailable>
   /** Whether an agent's report of another is the one with this id. */
-  readonly isReport: (agentId: string, reportedId: string, id: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly isReport: (agentId: string, reportedId: string, id: string) => Effect.Effect<boolean, Unavailable>
 }>()("parley/contacts/ContactsRepo") {
   static readonly layer = Layer.effect(
     ContactsRepo,

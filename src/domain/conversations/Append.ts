@@ -188,9 +188,9 @@ const HOOKED_REMEMBERED = 10_000
 export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHooked: (agentId: string) => void) {
   const database = yield* Database
   const plain = yield* makePlainAppend(backlogHard)
-  const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
-  const any = database.prepared<Row>("append", appendStatement("any"))
-  const heads = database.prepared<Head>("inbox_heads", HEADS)
+  const continuing = database.raw<Row>("append_continuing", appendStatement("continuing"))
+  const any = database.raw<Row>("append", appendStatement("any"))
+  const heads = database.raw<Head>("inbox_heads", HEADS)
   const hooked = new Set<string>()
 
   const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastInboxNos: ReadonlyMap<string, number>) => {
@@ -264,7 +264,7 @@ const HELD = [
  * recipient's inbox.
  */
 export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> => {
-  const held = database.prepared<Held>("append_held", HELD)
+  const held = database.raw<Held>("append_held", HELD)
   return {
     of: ({ conversationId, recipientId }) => [conversationId, recipientId],
     held: (batch) =>

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
 import { Secrets } from "#ground/platform/Secrets"
+import type { Unavailable } from "#ground/wire/WireError"
 import { makeDirectIds } from "./Conversation.ts"
 
 /** A conversation, and optionally one of its messages, whose progress is requested. */
@@ -61,20 +61,20 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
     conversationId: string,
     after: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<StoredMessage>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<StoredMessage>, Unavailable>
   /** The first message above a seq whose client_msg_id begins with `prefix`, and the newest seq in the same snapshot. */
   readonly nextWithKey: (
     conversationId: string,
     after: number,
     prefix: string
-  ) => Effect.Effect<{ readonly lastSeq: number; readonly seq: number | null }, SqlError.SqlError>
+  ) => Effect.Effect<{ readonly lastSeq: number; readonly seq: number | null }, Unavailable>
   /** The messages at these seqs that still exist, in order. */
   readonly at: (
     conversationId: string,
     seqs: ReadonlyArray<number>
-  ) => Effect.Effect<ReadonlyArray<StoredMessage>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<StoredMessage>, Unavailable>
   /** The progress of each place, in the order of `places`. */
-  readonly progress: (places: ReadonlyArray<Place>) => Effect.Effect<ReadonlyArray<PlaceProgress>, SqlError.SqlError>
+  readonly progress: (places: ReadonlyArray<Place>) => Effect.Effect<ReadonlyArray<PlaceProgress>, Unavailable>
   /**
    * Replaces a message's metadata, and locks the conversation until the end of the transaction. Returns false and
    * changes nothing if `lastSeq` is no longer the newest message or the message no longer exists.
@@ -84,7 +84,7 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
     lastSeq: number,
     seq: number,
     metadata: string
-  ) => Effect.Effect<boolean, SqlError.SqlError>
+  ) => Effect.Effect<boolean, Unavailable>
 }>()("parley/conversations/ConversationFeed") {
   static readonly layer = Layer.effect(
     ConversationFeed,

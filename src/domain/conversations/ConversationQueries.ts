@@ -7,7 +7,6 @@ import { Groups } from "#domain/groups/Groups"
 import { type GroupCard, GroupReads, isGroupId } from "#domain/messages/GroupReads"
 import { type Page, pageOf, type PageQuery } from "#ground/wire/Page"
 import { iso, isoOrNull } from "#ground/wire/Text"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
@@ -58,7 +57,7 @@ export const makeConversationQueries = Effect.gen(function*() {
   const now = () => clock.currentTimeMillisUnsafe()
 
   const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
-    const found = yield* unavailableOnSqlError(repo.participation(agentId, conversationId))
+    const found = yield* repo.participation(agentId, conversationId)
     return found ?? (yield* new ConversationNotFound())
   })
 
@@ -85,11 +84,11 @@ export const makeConversationQueries = Effect.gen(function*() {
       const own = yield* toldDeleted(participation(agentId, conversationId), agentId, conversationId)
       let range: HistoryRange = query
       if (query.around !== null) {
-        const seq = yield* unavailableOnSqlError(repo.anchor(agentId, own, query.around))
+        const seq = yield* repo.anchor(agentId, own, query.around)
         if (seq === undefined) return yield* new MessageNotFound()
         range = { before: seq + 1, after: null, limit: query.limit }
       }
-      const rows = yield* unavailableOnSqlError(repo.history(agentId, own, range))
+      const rows = yield* repo.history(agentId, own, range)
       const contextOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
       return rows.map((row) =>
         messageJson(
@@ -134,8 +133,8 @@ export const makeConversationQueries = Effect.gen(function*() {
       usual: Listing.LIMIT,
       max: Listing.MAX,
       position: Listing.Position,
-      rows: (before, offset, limit) => unavailableOnSqlError(repo.list(agentId, before, offset, limit, now())),
-      total: unavailableOnSqlError(repo.count(agentId)),
+      rows: (before, offset, limit) => repo.list(agentId, before, offset, limit, now()),
+      total: repo.count(agentId),
       positionOf: ({ activityAt, id }) => ({ activityAt, id }),
       show: Effect.fnUntraced(function*(rows) {
         const others = yield* agents.byIds(rows.flatMap((row) => row.counterpartyId ?? []))
@@ -145,7 +144,7 @@ export const makeConversationQueries = Effect.gen(function*() {
     }))
 
   const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
-    const facts = yield* unavailableOnSqlError(repo.context(agentId, conversationId))
+    const facts = yield* repo.context(agentId, conversationId)
     if (facts === undefined) return yield* new ConversationNotFound()
     const unread = { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
     if (facts.counterpartyId === null) {
@@ -198,12 +197,12 @@ export const makeConversationQueries = Effect.gen(function*() {
     participation,
     hide: Effect.fn("Conversations.hide")(function*(agentId, conversationId) {
       yield* participation(agentId, conversationId)
-      yield* unavailableOnSqlError(repo.hideConversation(agentId, conversationId, now()))
+      yield* repo.hideConversation(agentId, conversationId, now())
     }),
     hideMessage: Effect.fn("Conversations.hideMessage")(function*(agentId, messageId) {
       const found = yield* deliveries.find(agentId, messageId)
       if (found === undefined) return yield* new MessageNotFound()
-      yield* unavailableOnSqlError(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
+      yield* repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now())
     })
   }
   return reading

@@ -21,7 +21,6 @@ import * as Procedures from "#ground/cluster/Procedures"
 import { Secrets } from "#ground/platform/Secrets"
 import { Database } from "#ground/database/Sql"
 import { AnswerTimeout } from "#ground/database/SqlPostgres"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { HELD_MS, type RateLimited, Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { makeAppend, makeAppendLocks } from "./Append.ts"
@@ -124,7 +123,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
 
       /** Finds the envelope of a direct message in the other side's inbox. */
       const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
-        const participation = yield* unavailableOnSqlError(reads.participation(senderId, conversationId))
+        const participation = yield* reads.participation(senderId, conversationId)
         return participation === undefined || participation.counterpartyId === null
           ? undefined
           : yield* deliveries.find(participation.counterpartyId, messageId)
@@ -132,7 +131,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
 
       /** The sender's earlier message under this id, in its present state. */
       const original = Effect.fnUntraced(function*(senderId: string, clientMsgId: string) {
-        const messageId = yield* unavailableOnSqlError(repo.byKey(senderId, clientMsgId))
+        const messageId = yield* repo.byKey(senderId, clientMsgId)
         if (messageId === undefined) return undefined
         const found = yield* deliveries.find(senderId, messageId)
         if (found === undefined) return undefined
@@ -158,11 +157,11 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         // All later commands of the conversation wait for this read. It must not wait on a dead connection for longer
         // than callers wait.
         load: (conversationId, one, other) =>
-          Effect.provideService(unavailableOnSqlError(repo.load(conversationId, one, other)), AnswerTimeout, HELD_MS),
+          Effect.provideService(repo.load(conversationId, one, other), AnswerTimeout, HELD_MS),
         facts: ({ draft, recipient, sender }, conversationId) =>
-          unavailableOnSqlError(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now())),
+          repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now()),
         reserve: liveAgents.reserveOutreach,
-        release: (senderId, conversationId) => Effect.ignore(unavailableOnSqlError(slots.release(senderId, conversationId))),
+        release: (senderId, conversationId) => Effect.ignore(slots.release(senderId, conversationId)),
         useAttachment: (senderId, agentId, id, asks) => attachments.use(senderId, { _tag: "Agent", agentId }, id, asks),
         original,
         publish: yield* makePublish,
@@ -178,7 +177,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
           run: (conversationId, { command }) =>
             Effect.tap(
               actors.of(conversationId).block(Effect.flatMap(
-                unavailableOnSqlError(repo.block(conversationId, command)),
+                repo.block(conversationId, command),
                 (change) => change === "TooLate" ? Effect.fail(new Unavailable()) : Effect.succeed(change)
               )),
               () => Effect.sync(() => typing.forgetReceivers(conversationId, command))
@@ -189,7 +188,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
             actors.of(conversationId).unblock(
               Effect.gen(function*() {
                 for (let tries = 0; tries < 5; tries++) {
-                  const outcome = yield* unavailableOnSqlError(repo.unblock(conversationId, command))
+                  const outcome = yield* repo.unblock(conversationId, command)
                   if (outcome !== undefined) return outcome
                 }
                 return yield* new Unavailable()
@@ -204,7 +203,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         return outcome
       })
       const unblock = Effect.fn("Conversations.unblock")(function*({ agentId, blockedId }: Pair) {
-        const since = yield* unavailableOnSqlError(repo.blockedSince(agentId, blockedId))
+        const since = yield* repo.blockedSince(agentId, blockedId)
         if (since === undefined) return "NotBlocked"
         return yield* client.Unblock(directId(agentId, blockedId), { command: { agentId, blockedId, since } })
       })
@@ -238,7 +237,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
       const toConversation = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> =>
         id.startsWith("conv_")
           ? Effect.flatMap(
-            unavailableOnSqlError(reads.participation(sender.id, id)),
+            reads.participation(sender.id, id),
             (participation) =>
               unlessReplay(
                 sender,

@@ -1,10 +1,10 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "#domain/agents/Agent"
 import { MadeWithin } from "#ground/database/DatabaseClock"
 import { requestId } from "#ground/platform/RequestId"
 import { Database } from "#ground/database/Sql"
 import { intoOutbox, mayHook } from "#domain/messages/Outbox"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
 
@@ -170,24 +170,24 @@ export interface BlockChange {
  * reads in ReadingRepo.ts.
  */
 export class ConversationsRepo extends Context.Service<ConversationsRepo, {
-  readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, SqlError.SqlError>
+  readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
   readonly outreach: (
     senderId: string,
     recipientId: string,
     clientMsgId: string,
     conversationId: string,
     at: number
-  ) => Effect.Effect<OutreachFacts | undefined, SqlError.SqlError>
+  ) => Effect.Effect<OutreachFacts | undefined, Unavailable>
   /** The message that a sender has stored under this id. */
-  readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, SqlError.SqlError>
-  readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange | "TooLate", SqlError.SqlError>
+  readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, Unavailable>
+  readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange | "TooLate", Unavailable>
   /** When the block was made, in milliseconds, or undefined if there is none. */
-  readonly blockedSince: (agentId: string, blockedId: string) => Effect.Effect<number | undefined, SqlError.SqlError>
+  readonly blockedSince: (agentId: string, blockedId: string) => Effect.Effect<number | undefined, Unavailable>
   /** Returns undefined and changes nothing if the pair's blocks changed meanwhile. The caller then retries. */
   readonly unblock: (
     conversationId: string,
     command: UnblockCommand
-  ) => Effect.Effect<UnblockOutcome | undefined, SqlError.SqlError>
+  ) => Effect.Effect<UnblockOutcome | undefined, Unavailable>
 }>()("parley/conversations/ConversationsRepo") {
   static readonly layer = Layer.effect(
     ConversationsRepo,

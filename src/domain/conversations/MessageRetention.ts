@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Config } from "#ground/platform/Config"
 import type { Batch } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 const DAY_MS = 86_400_000
 /** Conversations in a batch, and about how many envelopes are removed from each. */
@@ -98,7 +98,7 @@ SELECT (SELECT count(*) FROM removed) AS removed, (SELECT count(*) FROM held) AS
  */
 export class MessageRetention extends Context.Service<MessageRetention, {
   /** Removes one batch of messages that are old enough. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/conversations/MessageRetention") {
   static readonly layer = Layer.effect(
     MessageRetention,

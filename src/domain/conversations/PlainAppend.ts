@@ -140,8 +140,8 @@ class Tally {
  */
 export const makePlainAppend = (backlogHard: number) =>
   Effect.map(Database, (database) => {
-    const one = database.prepared<{ readonly found: ReadonlyArray<number | null> }>("append_one", ONE)
-    const many = database.prepared<{
+    const one = database.raw<{ readonly found: ReadonlyArray<number | null> }>("append_one", ONE)
+    const many = database.raw<{
       readonly bases: ReadonlyArray<number>
       readonly numbers: ReadonlyArray<number>
       readonly waiting: ReadonlyArray<number>

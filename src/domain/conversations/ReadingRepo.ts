@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
 import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "#domain/messages/Message"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** A message with the progress that its reader may see; `inboxNo` is the number of the reader's own envelope. */
 export interface HistoryRow {
@@ -252,42 +252,42 @@ export class ReadingRepo extends Context.Service<ReadingRepo, {
   readonly participation: (
     agentId: string,
     conversationId: string
-  ) => Effect.Effect<Participation | undefined, SqlError.SqlError>
+  ) => Effect.Effect<Participation | undefined, Unavailable>
   /** Rows are newest first, or oldest first if `after` is set. */
   readonly history: (
     agentId: string,
     participation: Participation,
     range: HistoryRange
-  ) => Effect.Effect<ReadonlyArray<HistoryRow>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
   /** The seq of a message, if it is visible to the agent in this conversation. */
   readonly anchor: (
     agentId: string,
     participation: Participation,
     messageId: string
-  ) => Effect.Effect<number | undefined, SqlError.SqlError>
+  ) => Effect.Effect<number | undefined, Unavailable>
   readonly list: (
     agentId: string,
     before: { readonly activityAt: number; readonly id: string } | null,
     offset: number,
     limit: number,
     at: number
-  ) => Effect.Effect<ReadonlyArray<ListedConversation>, SqlError.SqlError>
-  readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<ListedConversation>, Unavailable>
+  readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
   readonly context: (
     agentId: string,
     conversationId: string
-  ) => Effect.Effect<ContextFacts | undefined, SqlError.SqlError>
+  ) => Effect.Effect<ContextFacts | undefined, Unavailable>
   readonly hideMessage: (
     agentId: string,
     conversationId: string,
     seq: number,
     at: number
-  ) => Effect.Effect<void, SqlError.SqlError>
+  ) => Effect.Effect<void, Unavailable>
   readonly hideConversation: (
     agentId: string,
     conversationId: string,
     at: number
-  ) => Effect.Effect<void, SqlError.SqlError>
+  ) => Effect.Effect<void, Unavailable>
 }>()("parley/conversations/ReadingRepo") {
   static readonly layer = Layer.effect(
     ReadingRepo,

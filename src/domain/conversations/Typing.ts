@@ -1,5 +1,4 @@
 import { Clock, Effect } from "effect"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { GroupReads } from "#domain/messages/GroupReads"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { LiveAgents } from "#domain/push/LiveAgents"
@@ -47,7 +46,7 @@ export const makeTyping = Effect.fnUntraced(function*(participation: Conversatio
     if (counterpartyId === null) {
       to = (yield* groupReads.members(conversationId)).filter((id) => id !== agentId)
     } else {
-      const { state } = yield* unavailableOnSqlError(repo.load(conversationId, agentId, counterpartyId))
+      const { state } = yield* repo.load(conversationId, agentId, counterpartyId)
       to = state.blocked ? [] : [counterpartyId]
     }
     if (receivers.size > MAX_REMEMBERED) receivers.clear()

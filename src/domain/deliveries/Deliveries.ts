@@ -9,7 +9,6 @@ import { requestIdOf } from "#ground/platform/RequestId"
 import { Secrets } from "#ground/platform/Secrets"
 import { Database } from "#ground/database/Sql"
 import { Forbidden, Unavailable } from "#ground/wire/WireError"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
 import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark, type ReadSlice, SLICE_ROWS } from "./DeliveriesRepo.ts"
@@ -115,7 +114,7 @@ export class Deliveries extends Context.Service<Deliveries, {
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
 
       const pageOf = (agentId: string, after: number, limit: number, maxBytes: number, within: Within = (query) => query) => {
-        const read = within(unavailableOnSqlError(repo.page(agentId, after, limit, maxBytes)))
+        const read = within(repo.page(agentId, after, limit, maxBytes))
         return after === 0 ? Effect.andThen(acks.underWay(agentId), read) : read
       }
 
@@ -146,14 +145,14 @@ export class Deliveries extends Context.Service<Deliveries, {
           if (slice.isLast) return acked
           yield* turn
         }
-      }, unavailableOnSqlError)
+      })
 
       const tellSender = (read: Mark, handle: string, change: ReadChange): void => {
         const payload = toReadReceipt({ ...change, conversationId: read.conversationId, at: read.at }, handle)
         liveAgents.tell(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
       }
 
-      const find = (agentId: string, messageId: string) => unavailableOnSqlError(repo.find(agentId, messageId))
+      const find = (agentId: string, messageId: string) => repo.find(agentId, messageId)
 
       const render = Effect.fnUntraced(function*(page: Pick<InboxPage, "rows">) {
         const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
@@ -197,7 +196,7 @@ export class Deliveries extends Context.Service<Deliveries, {
           return yield* acknowledgeThrough(agentId, inboxNo, clock.currentTimeMillisUnsafe())
         }),
         find,
-        heads: (agentIds) => unavailableOnSqlError(repo.heads(agentIds)),
+        heads: repo.heads,
         read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
           const found = yield* find(agentId, messageId)
           if (found === undefined) return yield* new MessageNotFound()

@@ -1,10 +1,11 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
 import type { Locks } from "#ground/database/CommitQueue"
 import { Database } from "#ground/database/Sql"
 import { type Held, heldIn, holdersOf, inputOf } from "#domain/messages/BatchStatement"
 import { intoOutbox, mayHook } from "#domain/messages/Outbox"
+import type { SqlError } from "effect/sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** An undelivered envelope with its message. */
 export interface Pending {
@@ -283,7 +284,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
    * Reads undelivered envelopes above a number, in order. Undefined for an unknown agent. The page ends with the
    * message that reaches `maxBytes` of contents and metadata.
    */
-  readonly page: (agentId: string, after: number, limit: number, maxBytes: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
+  readonly page: (agentId: string, after: number, limit: number, maxBytes: number) => Effect.Effect<InboxPage | undefined, Unavailable>
   readonly acknowledge: (batch: ReadonlyArray<Ack>, lockMs: number) => Effect.Effect<void, SqlError.SqlError>
   /**
    * Marks the undelivered envelopes up to and including a number as delivered, among the next `most` envelopes. Returns
@@ -294,7 +295,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     inboxNo: number,
     at: number,
     most: number
-  ) => Effect.Effect<{ readonly acked: number; readonly isLast: boolean }, SqlError.SqlError>
+  ) => Effect.Effect<{ readonly acked: number; readonly isLast: boolean }, Unavailable>
   /** Marks SLICE_ROWS envelopes at most, shared evenly by the marks. Returns one slice for each mark, in the order of the batch. */
   readonly read: (
     batch: ReadonlyArray<ReadMark>,
@@ -302,9 +303,9 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   ) => Effect.Effect<ReadonlyArray<ReadSlice>, SqlError.SqlError>
   /** The locks of `acknowledge` and `read`. */
   readonly locks: Locks<{ readonly agentId: string }>
-  readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, SqlError.SqlError>
+  readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
   /** A message by id, if this agent sent or received it. */
-  readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, SqlError.SqlError>
+  readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
 }>()("parley/deliveries/DeliveriesRepo") {
   static readonly layer = Layer.effect(
     DeliveriesRepo,
@@ -314,16 +315,16 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
         MessageRow & { last_no: number; undelivered: number; delivered_through: number; no: number | null; found: number }
       >("inbox_page", PAGE)
       const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
-      const acknowledge = database.prepared("acknowledge", ACKNOWLEDGE)
+      const acknowledge = database.raw("acknowledge", ACKNOWLEDGE)
       const through = database.prepared<{ acked: number; edge: number | null }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
-      const read = database.prepared<
+      const read = database.raw<
         & { i: number }
         & (
           | { sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean; edge: null }
           | { edge: number }
         )
       >("read", READ)
-      const held = database.prepared<Held>("inbox_held", heldIn("inboxes", "agent_id", "$1::text[]"))
+      const held = database.raw<Held>("inbox_held", heldIn("inboxes", "agent_id", "$1::text[]"))
       const heads = database.prepared<Head>("inbox_heads", HEADS)
       const find = database.prepared<
         MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }

@@ -3,7 +3,6 @@ import { displayNameOf } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { type Page, pageOf, type PageQuery } from "#ground/wire/Page"
 import { iso } from "#ground/wire/Text"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import type { DirectoryEntry } from "./DirectoryApi.ts"
 import { DirectoryRepo } from "./DirectoryRepo.ts"
@@ -46,9 +45,9 @@ export class Directory extends Context.Service<Directory, {
               // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
               // characters of handles, so it has the same effect.
               const from = after === null || after.handle < prefix ? prefix : `${after.handle} `
-              return unavailableOnSqlError(repo.search(from, to, callerId, offset, limit))
+              return repo.search(from, to, callerId, offset, limit)
             },
-            total: to === undefined ? Effect.succeed(0) : unavailableOnSqlError(repo.count(prefix, to)),
+            total: to === undefined ? Effect.succeed(0) : repo.count(prefix, to),
             positionOf: ({ handle }) => ({ handle }),
             show: Effect.fnUntraced(function*(rows) {
               const found = yield* agents.byIds(rows.map((row) => row.id))

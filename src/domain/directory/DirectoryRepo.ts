@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** The highest `total` that is counted. */
 export const COUNTED = 10_000
@@ -31,8 +31,8 @@ export class DirectoryRepo extends Context.Service<DirectoryRepo, {
     callerId: string | null,
     offset: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<Found>, SqlError.SqlError>
-  readonly count: (from: string, to: string) => Effect.Effect<number, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<Found>, Unavailable>
+  readonly count: (from: string, to: string) => Effect.Effect<number, Unavailable>
 }>()("parley/directory/DirectoryRepo") {
   static readonly layer = Layer.effect(
     DirectoryRepo,

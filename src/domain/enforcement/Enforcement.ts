@@ -1,10 +1,10 @@
 import { Cause, Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import type { AgentId } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Config } from "#ground/platform/Config"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
+import type { Unavailable } from "#ground/wire/WireError"
 import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 import { type Grounds, judge, type Thresholds, thresholdsOf } from "./EnforcementPolicy.ts"
 
@@ -42,16 +42,16 @@ export class Enforcement extends Context.Service<Enforcement, {
   /** Evaluates an agent after a block or report of it was committed or undone. If this fails, the recount stays due. */
   readonly recount: (agentId: AgentId) => Effect.Effect<void>
   /** Evaluates one batch of the agents whose recounts are due. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: Effect.Effect<Batch, Unavailable>
   /** Returns false if the agent is suspended already, or deleted. */
-  readonly suspend: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly suspend: (decision: Decision) => Effect.Effect<boolean, Unavailable>
   /** Ends a suspension or restriction. Earlier blocks and reports no longer count. Returns false if the agent is deleted. */
-  readonly restore: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly restore: (decision: Decision) => Effect.Effect<boolean, Unavailable>
   /**
    * The numbers of blocks and reports that count against an agent now. Those from `from` or before are left out, unless
    * it is `null`.
    */
-  readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, SqlError.SqlError>
+  readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, Unavailable>
   readonly thresholds: Thresholds
 }>()("parley/enforcement/Enforcement") {
   static readonly layer = Layer.effect(

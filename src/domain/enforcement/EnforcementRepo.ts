@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { Counted } from "./EnforcementPolicy.ts"
 
 /** The data of an agent for an evaluation, from one snapshot. */
@@ -141,29 +141,29 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
     agentId: string,
     since: number,
     limits: { readonly blocks: number; readonly reports: number }
-  ) => Effect.Effect<Case | undefined, SqlError.SqlError>
+  ) => Effect.Effect<Case | undefined, Unavailable>
   /** Returns false if another evaluation came first. */
-  readonly judge: (judgement: Judgement) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly judge: (judgement: Judgement) => Effect.Effect<boolean, Unavailable>
   /** Returns false if the agent is suspended already, or deleted. */
-  readonly suspend: (decree: Decree) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly suspend: (decree: Decree) => Effect.Effect<boolean, Unavailable>
   /** Returns false if the agent is deleted. */
-  readonly restore: (decree: Decree) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly restore: (decree: Decree) => Effect.Effect<boolean, Unavailable>
   readonly tally: (
     agentId: string,
     from: number | null,
     since: { readonly restrict: number; readonly suspend: number }
-  ) => Effect.Effect<Tally, SqlError.SqlError>
+  ) => Effect.Effect<Tally, Unavailable>
   /** The agents of the oldest recounts that are due. */
-  readonly due: (limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  readonly due: (limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** Deletes the recounts of a deleted account. */
-  readonly dismiss: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  readonly dismiss: (agentId: string) => Effect.Effect<void, Unavailable>
   /** The suspended agents after one of them, in the order of their suspension. */
-  readonly suspendedSince: (after: Suspended, limit: number) => Effect.Effect<ReadonlyArray<Suspended>, SqlError.SqlError>
+  readonly suspendedSince: (after: Suspended, limit: number) => Effect.Effect<ReadonlyArray<Suspended>, Unavailable>
   readonly handovers: (
     limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly agentId: string; readonly since: number }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly agentId: string; readonly since: number }>, Unavailable>
   /** Deletes a handover that is done. The handover of a later suspension stays. */
-  readonly handedOver: (agentId: string, since: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly handedOver: (agentId: string, since: number) => Effect.Effect<void, Unavailable>
 }>()("parley/enforcement/EnforcementRepo") {
   static readonly layer = Layer.effect(
     EnforcementRepo,

@@ -1,5 +1,4 @@
 import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
-import type { SqlError } from "effect/sql"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { Groups } from "#domain/groups/Groups"
@@ -27,9 +26,9 @@ const AT_ONCE = 500
  */
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   /** Applies the suspensions since the last poll, and those shortly before. */
-  readonly look: Effect.Effect<void, SqlError.SqlError>
+  readonly look: Effect.Effect<void, Unavailable>
   /** Handles one batch of suspended agents: wherever one of them is the last admin of a group, another member becomes admin. */
-  readonly handOver: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+  readonly handOver: Effect.Effect<Batch, Unavailable>
 }>()("parley/enforcement/EnforcementWatch") {
   static readonly layer = Layer.effect(
     EnforcementWatch,

@@ -136,7 +136,7 @@ interface Row {
  */
 export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
-    const statement = database.prepared<Row>("append_group", APPEND)
+    const statement = database.raw<Row>("append_group", APPEND)
     const commit = (batch: ReadonlyArray<GroupAppend>, lockMs: number) =>
       Effect.map(statement([JSON.stringify(batch.map(encode)), lockMs]), ([row]) => {
         for (const agentId of row?.hooked ?? []) onHooked(agentId)
@@ -161,7 +161,7 @@ GROUP BY m.conversation_id`
 
 /** The locks of the batch statement. A locked inbox is reported under the names of its groups, whose sends wait for it. */
 export const makeGroupAppendLocks = Effect.map(Database, (database): Locks<GroupAppend> => {
-  const held = database.prepared<Held>("append_group_held", HELD)
+  const held = database.raw<Held>("append_group_held", HELD)
   return {
     of: ({ groupId }) => [groupId],
     held: (batch) => Effect.map(held([[...new Set(batch.map(({ groupId }) => groupId))]]), holdersOf)

@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer, Schema } from "effect"
-import type { SqlError } from "effect/sql"
 import { AgentNotFound, displayNameOf } from "#domain/agents/Agent"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { makePublish } from "#domain/push/MessagePublisher"
@@ -28,7 +27,6 @@ import type { RateRule } from "#ground/rates/RateRule"
 import { SlidingWindows } from "#ground/rates/SlidingWindows"
 import * as Procedures from "#ground/cluster/Procedures"
 import { AnswerTimeout } from "#ground/database/SqlPostgres"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { type Forbidden, HELD_MS, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "#ground/wire/WireError"
 import {
   type AddResult,
@@ -163,9 +161,9 @@ export class Groups extends Context.Service<Groups, {
   /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
   readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Deletes one batch of expired refusals. */
-  readonly sweepRefusals: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweepRefusals: Effect.Effect<Batch, Unavailable>
   /** Deletes one batch of the traces of silent changes whose requests can no longer be repeated. */
-  readonly sweepSilentChanges: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweepSilentChanges: Effect.Effect<Batch, Unavailable>
   /** Completes once every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/groups/Groups") {
@@ -212,7 +210,7 @@ export class Groups extends Context.Service<Groups, {
 
       const outside = Effect.fnUntraced(function*(state: GroupState | undefined, agentId: string) {
         if (state === undefined || state.deleted === null) return new GroupNotFound()
-        if (!(yield* unavailableOnSqlError(repo.wasMember(state.id, agentId)))) return new GroupNotFound()
+        if (!(yield* repo.wasMember(state.id, agentId))) return new GroupNotFound()
         return new GroupDeleted({
           details: toGroupDeletion(state.id, yield* handleOf(state.deleted.by), state.deleted.at)
         })
@@ -234,21 +232,21 @@ export class Groups extends Context.Service<Groups, {
         newMessageId: () => ids.make("msg"),
         // All later commands of the group wait for this read. It must not wait on a dead connection for longer than
         // callers wait.
-        load: (groupId) => Effect.provideService(unavailableOnSqlError(repo.load(groupId)), AnswerTimeout, HELD_MS),
+        load: (groupId) => Effect.provideService(repo.load(groupId), AnswerTimeout, HELD_MS),
         outside,
         useAttachment: (senderId, groupId, id, asks) => attachments.use(senderId, { _tag: "Group", groupId }, id, asks),
-        status: (agentId) => unavailableOnSqlError(repo.status(agentId, now())),
+        status: (agentId) => repo.status(agentId, now()),
         invite: (state, inviterId, invite, at) =>
-          unavailableOnSqlError(repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs })),
-        inviteById: (inviteId) => unavailableOnSqlError(repo.inviteById(inviteId)),
+          repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs }),
+        inviteById: repo.inviteById,
         change: (state, change, notices, at, silentId) =>
-          Effect.tap(unavailableOnSqlError(repo.change(state, change, notices, at, silentId)), (committed) =>
+          Effect.tap(repo.change(state, change, notices, at, silentId), (committed) =>
             Effect.sync(() => {
               for (const envelopes of committed?.envelopes ?? []) {
                 for (const { recipientId } of envelopes) signals.raise(recipientId)
               }
             })),
-        earlier: (messageIds) => unavailableOnSqlError(repo.earlier(messageIds)),
+        earlier: repo.earlier,
         displayNames: (agentIds) =>
           // Sends wait for these names too.
           Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, HELD_MS), (found) =>
@@ -306,7 +304,7 @@ export class Groups extends Context.Service<Groups, {
         inGroup(groupId, client.SendToGroup(groupId, { command }))
 
       const asMember = Effect.fnUntraced(function*(agentId: string, groupId: string) {
-        const state = yield* unavailableOnSqlError(repo.load(groupId))
+        const state = yield* repo.load(groupId)
         const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
         if (state === undefined || member === undefined) return yield* yield* outside(state, agentId)
         return { state, member }
@@ -349,7 +347,7 @@ export class Groups extends Context.Service<Groups, {
         url === null || url === undefined ? Effect.void : avatars.defer(url)
 
       const isRestricted = (agentId: string) =>
-        Effect.map(unavailableOnSqlError(repo.status(agentId, now())), (status) => status === "restricted")
+        Effect.map(repo.status(agentId, now()), (status) => status === "restricted")
 
       const create = Effect.fn("Groups.create")(function*(creator: Actor, { handles, profile }: NewGroup) {
         yield* deferPicture(profile.avatarUrl)
@@ -358,7 +356,7 @@ export class Groups extends Context.Service<Groups, {
         const candidates = new Map(
           wanted.length === 0
             ? []
-            : (yield* unavailableOnSqlError(repo.candidates(creator.id, wanted))).map((one) => [one.handle, one])
+            : (yield* repo.candidates(creator.id, wanted)).map((one) => [one.handle, one])
         )
         const restricted = yield* isRestricted(creator.id)
         const invites: Array<NewInvite> = []
@@ -377,12 +375,10 @@ export class Groups extends Context.Service<Groups, {
         }
         const at = now()
         // An earlier attempt with the same Idempotency-Key may have created the group.
-        if ((yield* unavailableOnSqlError(repo.load(id))) === undefined) {
-          const made = yield* unavailableOnSqlError(
-            repo.create({ id, creatorId: creator.id, profile, invites, at, limit: inviteLimit })
-          )
+        if ((yield* repo.load(id)) === undefined) {
+          const made = yield* repo.create({ id, creatorId: creator.id, profile, invites, at, limit: inviteLimit })
           if (!made) {
-            const freeAt = yield* unavailableOnSqlError(repo.roomAt(creator.id, invites.length, at, inviteLimit))
+            const freeAt = yield* repo.roomAt(creator.id, invites.length, at, inviteLimit)
             return yield* budgetSpent(inviteLimit, freeAt - at)
           }
           const card = { ...profile, memberCount: 1 }
@@ -410,16 +406,16 @@ export class Groups extends Context.Service<Groups, {
         inviteId: string,
         messageIds: ReadonlyArray<string>
       ) {
-        const invite = yield* unavailableOnSqlError(repo.inviteById(inviteId))
+        const invite = yield* repo.inviteById(inviteId)
         if (invite?.inviteeId === agentId) return invite.groupId
-        const earlier = yield* unavailableOnSqlError(repo.earlier(messageIds))
+        const earlier = yield* repo.earlier(messageIds)
         return earlier?.groupId ?? (yield* new InviteNotFound())
       })
 
       const leaveAll = Effect.fnUntraced(function*(agentId: string) {
         for (let before = "";;) {
-          const memberships = yield* unavailableOnSqlError(repo.memberships(agentId, LEAVING))
-          const invites = yield* unavailableOnSqlError(repo.invitesAbout(agentId, LEAVING))
+          const memberships = yield* repo.memberships(agentId, LEAVING)
+          const invites = yield* repo.invitesAbout(agentId, LEAVING)
           if (memberships.length === 0 && invites.length === 0) return
           const left = JSON.stringify([memberships, invites])
           // The last round changed nothing: fail instead of repeating it for ever.
@@ -475,7 +471,7 @@ export class Groups extends Context.Service<Groups, {
           return iso(at)
         }),
         add: Effect.fn("Groups.add")(function*(inviter, groupId, handle) {
-          const [candidate] = yield* unavailableOnSqlError(repo.candidates(inviter.id, [handle]))
+          const [candidate] = yield* repo.candidates(inviter.id, [handle])
           return yield* inGroup(groupId, client.Add(groupId, {
             actorId: inviter.id,
             inviteId: yield* idempotentIds.make("gri"),
@@ -504,7 +500,7 @@ export class Groups extends Context.Service<Groups, {
           return promotedHandle
         }),
         invites: Effect.fn("Groups.invites")(function*(agentId) {
-          const rows = yield* unavailableOnSqlError(repo.invitesOf(agentId))
+          const rows = yield* repo.invitesOf(agentId)
           const inviters = yield* agents.byIds([...new Set(rows.map((row) => row.inviterId))])
           return rows.map((row) =>
             toGroupInvite(
@@ -534,8 +530,8 @@ export class Groups extends Context.Service<Groups, {
             usual: LIMIT,
             max: MAX,
             position: PendingPosition,
-            rows: (after, offset, limit) => unavailableOnSqlError(repo.pending(groupId, after, offset, limit)),
-            total: unavailableOnSqlError(repo.countPending(groupId)),
+            rows: (after, offset, limit) => repo.pending(groupId, after, offset, limit),
+            total: repo.countPending(groupId),
             positionOf: ({ createdAt, id }) => ({ createdAt, id }),
             show: Effect.fnUntraced(function*(rows) {
               const found = yield* agents.byIds([...new Set(rows.flatMap((row) => [row.inviteeId, row.inviterId]))])
@@ -554,9 +550,9 @@ export class Groups extends Context.Service<Groups, {
         }),
         send,
         outside: (agentId, groupId) =>
-          Effect.flatMap(unavailableOnSqlError(repo.load(groupId)), (state) => outside(state, agentId)),
+          Effect.flatMap(repo.load(groupId), (state) => outside(state, agentId)),
         replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
-          for (const groupId of yield* unavailableOnSqlError(repo.memberships(agentId, 10_000))) {
+          for (const groupId of yield* repo.memberships(agentId, 10_000)) {
             yield* client.Replace(groupId, { agentId, messageIds: yield* messageIdsOf(groupId, "Replace") })
           }
         }),

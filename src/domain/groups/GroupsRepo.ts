@@ -1,11 +1,11 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { type AgentStatus, type Policy, statusAt } from "#domain/agents/Agent"
 import { Config } from "#ground/platform/Config"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
 import { requestId } from "#ground/platform/RequestId"
 import { Database } from "#ground/database/Sql"
 import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
 import { MOST_INVITES } from "./Invite.ts"
 import type { Role } from "#domain/messages/GroupReads"
@@ -331,14 +331,14 @@ const invite = (row: InviteColumns): StoredInvite => ({
 
 /** The SQL of groups, except the batch statement (GroupAppend.ts) and the reads of other rooms (GroupReads.ts). */
 export class GroupsRepo extends Context.Service<GroupsRepo, {
-  readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, SqlError.SqlError>
-  readonly wasMember: (groupId: string, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
+  readonly wasMember: (groupId: string, agentId: string) => Effect.Effect<boolean, Unavailable>
   /** The agents with these handles that are not deleted. */
   readonly candidates: (
     inviterId: string,
     handles: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlyArray<Candidate>, SqlError.SqlError>
-  readonly status: (agentId: string, at: number) => Effect.Effect<AgentStatus | undefined, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<Candidate>, Unavailable>
+  readonly status: (agentId: string, at: number) => Effect.Effect<AgentStatus | undefined, Unavailable>
   /** Returns false and creates nothing if the invites exceed the inviter's budget. */
   readonly create: (group: {
     readonly id: string
@@ -347,7 +347,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     readonly invites: ReadonlyArray<NewInvite>
     readonly at: number
     readonly limit: number
-  }) => Effect.Effect<boolean, SqlError.SqlError>
+  }) => Effect.Effect<boolean, Unavailable>
   readonly invite: (options: {
     readonly state: GroupState
     readonly inviterId: string
@@ -356,20 +356,20 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     readonly limit: number
     /** Refusals before this time no longer count, in milliseconds. */
     readonly refusedAfter: number
-  }) => Effect.Effect<Invited, SqlError.SqlError>
+  }) => Effect.Effect<Invited, Unavailable>
   /** When the inviter's budget will have room for `n` more, in milliseconds. */
-  readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, SqlError.SqlError>
-  readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, SqlError.SqlError>
+  readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, Unavailable>
+  readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
   /** The group and the time of the change with these message ids, and which member became admin because the last admin left. */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<
     { readonly groupId: string; readonly at: number; readonly promotedHandle: string | null } | undefined,
-    SqlError.SqlError
+    Unavailable
   >
   readonly invitesOf: (
     agentId: string
   ) => Effect.Effect<
     ReadonlyArray<StoredInvite & { readonly profile: Profile; readonly memberCount: number }>,
-    SqlError.SqlError
+    Unavailable
   >
   /** Oldest first, starting after `after`. */
   readonly pending: (
@@ -377,8 +377,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     after: { readonly createdAt: number; readonly id: string } | null,
     offset: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<StoredInvite>, SqlError.SqlError>
-  readonly countPending: (groupId: string) => Effect.Effect<number, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<StoredInvite>, Unavailable>
+  readonly countPending: (groupId: string) => Effect.Effect<number, Unavailable>
   /**
    * Returns undefined and changes nothing if the group has changed since. A repeat finds a change without notices by
    * `silentId`. With `null`, it cannot be found.
@@ -389,17 +389,17 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     notices: ReadonlyArray<SystemNotice>,
     at: number,
     silentId: string | null
-  ) => Effect.Effect<CommittedChange | undefined, SqlError.SqlError>
-  readonly memberships: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  ) => Effect.Effect<CommittedChange | undefined, Unavailable>
+  readonly memberships: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** Pending invites of an agent, received and made. */
   readonly invitesAbout: (
     agentId: string,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, Unavailable>
   /** Deletes up to `most` refusals from `by` or before, and returns how many were deleted. */
-  readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, Unavailable>
   /** Does the same with the traces of changes without messages. */
-  readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(
     GroupsRepo,

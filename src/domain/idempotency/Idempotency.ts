@@ -9,7 +9,6 @@ import { CurrentAttempt } from "./IdempotentIds.ts"
 import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 import { Ids } from "#ground/platform/Ids"
 import { STATEMENT_TIMEOUT_MILLIS } from "#ground/database/SqlValues"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { Unavailable, WireError } from "#ground/wire/WireError"
 import { answer } from "#ground/wire/WireErrors"
 
@@ -179,12 +178,12 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
             work,
             Effect.gen(function*() {
               const now = yield* Clock.currentTimeMillis
-              const claim = yield* unavailableOnSqlError(repo.claim(attempt, {
+              const claim = yield* repo.claim(attempt, {
                 fingerprint,
                 now,
                 lapsesAt: now + lapseMillis(config),
                 expired: now - retentionMs
-              }))
+              })
               switch (claim._tag) {
                 case "Claimed":
                   return yield* run(httpEffect, attempt, { createdAt: claim.createdAt, begunAt: now })

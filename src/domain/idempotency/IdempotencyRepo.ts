@@ -1,9 +1,8 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
-import { SqlClient } from "effect/sql"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** Identifies one attempt at a request. */
 export interface AttemptId {
@@ -56,31 +55,30 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
     readonly lapsesAt: number
     /** Rows created at this time or earlier are expired and count as absent. */
     readonly expired: number
-  }) => Effect.Effect<Claim, SqlError.SqlError>
-  readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, SqlError.SqlError>
+  }) => Effect.Effect<Claim, Unavailable>
+  readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, Unavailable>
   /**
    * Allows another attempt at the same request at once, but no other request with this key, because it is not known
    * whether the request had an effect.
    */
-  readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
+  readonly release: (attempt: AttemptId) => Effect.Effect<void, Unavailable>
   /** Removes the key, for a request that had no effect. */
-  readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
+  readonly forget: (attempt: AttemptId) => Effect.Effect<void, Unavailable>
   /** The end of the slice of rows that were created after this time, in milliseconds; `null` if there are no more rows. */
-  readonly slice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
+  readonly slice: (after: number, size: number) => Effect.Effect<number | null, Unavailable>
   /** The answers of a slice whose body contains these bytes, each with the attempt that stored it. */
   readonly mentioning: (
     bytes: Buffer,
     after: number,
     last: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly attempt: AttemptId; readonly answer: StoredAnswer }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly attempt: AttemptId; readonly answer: StoredAnswer }>, Unavailable>
   /** Removes a batch of the rows created at this time or earlier. */
-  readonly sweep: (expired: number) => Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: (expired: number) => Effect.Effect<Batch, Unavailable>
 }>()("parley/idempotency/IdempotencyRepo") {
   static readonly layer = Layer.effect(
     IdempotencyRepo,
     Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const { prepared } = yield* Database
+      const { prepared, query } = yield* Database
       const claim = prepared<Row>("idempotency_claim", CLAIM)
       const finish = prepared("idempotency_finish", FINISH)
       const slice = prepared<{ readonly last: number | null }>("idempotency_slice", SLICE)
@@ -94,11 +92,11 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
         finish: ({ agentId, key, nonce }, { body, headers, status }) =>
           Effect.asVoid(finish([agentId, key, nonce, status, JSON.stringify(headers), body])),
         release: ({ agentId, key, nonce }) =>
-          Effect.asVoid(sql`
+          Effect.asVoid(query`
             UPDATE idempotency_keys SET lapses_at = 0
             WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce} AND status IS NULL`),
         forget: ({ agentId, key, nonce }) =>
-          Effect.asVoid(sql`
+          Effect.asVoid(query`
             DELETE FROM idempotency_keys WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce}`),
         slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
         mentioning: (bytes, after, last) =>
@@ -107,7 +105,7 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
         sweep: (expired) =>
           Effect.map(
             // The outer condition is tested again on the locked row, so a row that was claimed again meanwhile is kept.
-            sql`DELETE FROM idempotency_keys WHERE created_at <= ${expired} AND (agent_id, key) IN (
+            query`DELETE FROM idempotency_keys WHERE created_at <= ${expired} AND (agent_id, key) IN (
               SELECT agent_id, key FROM idempotency_keys WHERE created_at <= ${expired}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
             (rows) => batchUpTo(SWEEP_ROWS)(rows.length)

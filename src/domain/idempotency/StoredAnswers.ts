@@ -1,5 +1,5 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
+import type { Unavailable } from "#ground/wire/WireError"
 import { IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 
 /** Rows that one statement reads. */
@@ -48,7 +48,7 @@ export class StoredAnswers extends Context.Service<StoredAnswers, {
    * Removes the texts about an erased agent from the answers to other agents. The rows stay, so that a repeated request has no
    * second effect. Reads all stored answers in slices, each in a statement of its own. Safe to repeat.
    */
-  readonly eraseTexts: (agentId: string, handle: string) => Effect.Effect<void, SqlError.SqlError>
+  readonly eraseTexts: (agentId: string, handle: string) => Effect.Effect<void, Unavailable>
 }>()("parley/idempotency/StoredAnswers") {
   static readonly layer = Layer.effect(
     StoredAnswers,

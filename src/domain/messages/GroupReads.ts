@@ -2,7 +2,6 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { directContext, type Progress, type ShownContext } from "./Message.ts"
 import { Config } from "#ground/platform/Config"
 import { Database } from "#ground/database/Sql"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import type { Unavailable } from "#ground/wire/WireError"
 import { GroupNotFound } from "./SendErrors.ts"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
@@ -100,7 +99,7 @@ export class GroupReads extends Context.Service<GroupReads, {
       const cardsOf = (conversationIds: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable> => {
         const ids = [...new Set(conversationIds.filter(isGroupId))]
         if (ids.length === 0) return Effect.succeed(NONE)
-        return Effect.map(unavailableOnSqlError(cards([ids])), (rows) =>
+        return Effect.map(cards([ids]), (rows) =>
           new Map(rows.map((row) => [row.id, {
             name: row.name,
             description: row.description,
@@ -119,18 +118,18 @@ export class GroupReads extends Context.Service<GroupReads, {
               ? context
               : { ...context, group: { name: card.name, memberCount: card.memberCount } }
           }),
-        role: (groupId, agentId) => Effect.map(unavailableOnSqlError(role([groupId, agentId])), (rows) => rows[0]?.role),
+        role: (groupId, agentId) => Effect.map(role([groupId, agentId]), (rows) => rows[0]?.role),
         admit: (groupId, agentId) =>
-          Effect.flatMap(unavailableOnSqlError(part([groupId, agentId])), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
+          Effect.flatMap(part([groupId, agentId]), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
             if (row === undefined || (row.deleted_at === null && row.left_at !== null)) return Effect.fail(new GroupNotFound())
             if (row.deleted_at === null) return Effect.void
             return Effect.fail(
               new GroupDeleted({ details: toGroupDeletion(groupId, row.handle ?? "", row.deleted_at) })
             )
           }),
-        members: (groupId) => Effect.map(unavailableOnSqlError(members([groupId])), (rows) => rows.map((row) => row.agent_id)),
+        members: (groupId) => Effect.map(members([groupId]), (rows) => rows.map((row) => row.agent_id)),
         progress: (groupId, seq) =>
-          Effect.map(unavailableOnSqlError(progress([groupId, seq])), ([row]) => ({
+          Effect.map(progress([groupId, seq]), ([row]) => ({
             deliveredAt: row?.delivered_at ?? null,
             readAt: row?.read_at ?? null
           }))

@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer, Schema } from "effect"
-import type { SqlError } from "effect/sql"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
@@ -8,7 +7,6 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Config } from "#ground/platform/Config"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { CursorId, type Page, pageOf, type PageQuery } from "#ground/wire/Page"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { NotFound, type Unavailable, type ValidationFailed } from "#ground/wire/WireError"
 import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
 import type { MuteKind } from "#domain/push/MuteSet"
@@ -55,7 +53,7 @@ export class Mutes extends Context.Service<Mutes, {
   /** Removes an agent's mutes and the mutes of it, for open sockets too (wire.md G.12). Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes one batch of mutes that have ended. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/mutes/Mutes") {
   static readonly layer = Layer.effect(
     Mutes,
@@ -90,9 +88,7 @@ export class Mutes extends Context.Service<Mutes, {
             if (agent.id === muterId) return yield* new SelfMute()
             targetId = agent.id
           }
-          const stored = yield* unavailableOnSqlError(
-            repo.put({ muterId, kind: target.kind, targetId, until }, now(), config.LIMITS_MUTES_PER_AGENT)
-          )
+          const stored = yield* repo.put({ muterId, kind: target.kind, targetId, until }, now(), config.LIMITS_MUTES_PER_AGENT)
           if (stored === undefined) return yield* new TooManyMutes()
           yield* liveAgents.muteChanged(muterId, target.kind, targetId)
           return stored
@@ -103,8 +99,8 @@ export class Mutes extends Context.Service<Mutes, {
             usual: MAX_LIMIT,
             max: MAX_LIMIT,
             position: Position,
-            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(muterId, kind ?? null, after, offset, limit, at)),
-            total: unavailableOnSqlError(repo.count(muterId, kind ?? null, at)),
+            rows: (after, offset, limit) => repo.list(muterId, kind ?? null, after, offset, limit, at),
+            total: repo.count(muterId, kind ?? null, at),
             positionOf: ({ createdAt, kind, targetId }) => ({ createdAt, kind, targetId }),
             show: Effect.succeed
           })
@@ -113,18 +109,18 @@ export class Mutes extends Context.Service<Mutes, {
           const targetId = yield* idOf(target)
           const found = targetId === undefined
             ? undefined
-            : yield* unavailableOnSqlError(repo.one(muterId, target.kind, targetId, now()))
+            : yield* repo.one(muterId, target.kind, targetId, now())
           return found ?? (yield* notMuted())
         }),
         lift: Effect.fn("Mutes.lift")(function*(muterId, target) {
           const targetId = yield* idOf(target)
           if (targetId === undefined) return yield* notMuted()
-          const lifted = yield* unavailableOnSqlError(repo.remove(muterId, target.kind, targetId, now()))
+          const lifted = yield* repo.remove(muterId, target.kind, targetId, now())
           if (!lifted) return yield* notMuted()
           yield* liveAgents.muteChanged(muterId, target.kind, targetId)
         }),
         removeAgent: Effect.fn("Mutes.removeAgent")(function*(agentId) {
-          while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, SWEEP_ROWS))) > 0);
+          while ((yield* repo.removeAgent(agentId, SWEEP_ROWS)) > 0);
           yield* liveAgents.unmuted(agentId)
         }),
         sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))

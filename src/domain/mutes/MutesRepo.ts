@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { StoredMute } from "./Mute.ts"
 import type { MuteKind } from "#domain/push/MuteSet"
 
@@ -86,13 +86,13 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     mute: { readonly muterId: string; readonly kind: MuteKind; readonly targetId: string; readonly until: number | null },
     at: number,
     most: number
-  ) => Effect.Effect<StoredMute | undefined, SqlError.SqlError>
+  ) => Effect.Effect<StoredMute | undefined, Unavailable>
   readonly one: (
     muterId: string,
     kind: MuteKind,
     targetId: string,
     at: number
-  ) => Effect.Effect<StoredMute | undefined, SqlError.SqlError>
+  ) => Effect.Effect<StoredMute | undefined, Unavailable>
   /** Newest first. */
   readonly list: (
     muterId: string,
@@ -101,19 +101,19 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     offset: number,
     limit: number,
     at: number
-  ) => Effect.Effect<ReadonlyArray<StoredMute>, SqlError.SqlError>
-  readonly count: (muterId: string, kind: MuteKind | null, at: number) => Effect.Effect<number, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<StoredMute>, Unavailable>
+  readonly count: (muterId: string, kind: MuteKind | null, at: number) => Effect.Effect<number, Unavailable>
   /** Returns false if there was no active mute. */
   readonly remove: (
     muterId: string,
     kind: MuteKind,
     targetId: string,
     at: number
-  ) => Effect.Effect<boolean, SqlError.SqlError>
+  ) => Effect.Effect<boolean, Unavailable>
   /** Removes up to `most` mutes by an agent and up to `most` mutes of it, and returns how many. */
-  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
   /** Removes up to `most` mutes that have ended, and returns how many. */
-  readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/mutes/MutesRepo") {
   static readonly layer = Layer.effect(
     MutesRepo,

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** The part of a presence that is stored in the database. */
 export interface KeptPresence {
@@ -76,12 +76,12 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
   readonly visible: (
     viewerId: string,
     handles: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlyArray<VisiblePresence>, SqlError.SqlError>
-  readonly kept: (agentId: string) => Effect.Effect<KeptPresence | undefined, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<VisiblePresence>, Unavailable>
+  readonly kept: (agentId: string) => Effect.Effect<KeptPresence | undefined, Unavailable>
   readonly keep: (
     presences: ReadonlyArray<KeptPresence & { readonly agentId: string }>
-  ) => Effect.Effect<void, SqlError.SqlError>
-  readonly remove: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  ) => Effect.Effect<void, Unavailable>
+  readonly remove: (agentId: string) => Effect.Effect<void, Unavailable>
   /**
    * Agents with ids above `above` that have this one as a contact, in order of id. `hooked` says whether the holder has
    * a webhook for presence.
@@ -90,7 +90,7 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
     agentId: string,
     above: string,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly holder: string; readonly blocked: boolean; readonly hooked: boolean }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly holder: string; readonly blocked: boolean; readonly hooked: boolean }>, Unavailable>
 }>()("parley/presence/PresenceRepo") {
   static readonly layer = Layer.effect(
     PresenceRepo,

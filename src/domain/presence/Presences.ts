@@ -1,9 +1,7 @@
 import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
-import type { SqlError } from "effect/sql"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { Config } from "#ground/platform/Config"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { NotFound, type Unavailable } from "#ground/wire/WireError"
 import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import {
@@ -126,9 +124,9 @@ export class Presences extends Context.Service<Presences, {
       })
 
       const visible = (viewerId: string, handles: ReadonlyArray<string>) =>
-        Effect.flatMap(unavailableOnSqlError(repo.visible(viewerId, handles)), seen)
+        Effect.flatMap(repo.visible(viewerId, handles), seen)
 
-      const tell = Effect.fnUntraced(function*(agentId: string): Effect.fn.Return<void, SqlError.SqlError | Unavailable> {
+      const tell = Effect.fnUntraced(function*(agentId: string): Effect.fn.Return<void, Unavailable> {
         const agent = (yield* agents.byIds([agentId])).get(agentId)
         if (agent === undefined) return
         const state = presenceAt(yield* loaded(agentId), now())
@@ -168,7 +166,7 @@ export class Presences extends Context.Service<Presences, {
           const states = yield* store.get(ids)
           const rows = Array.from(states, ([agentId, { customMessage, lastSeen }]) => ({ agentId, customMessage, lastSeen }))
           yield* repo.keep(rows).pipe(
-            Effect.tapError(() => Effect.sync(() => ids.forEach((id) => unkept.add(id))))
+            Effect.onError(() => Effect.sync(() => ids.forEach((id) => unkept.add(id))))
           )
           for (const [id, state] of states) yield* store.release(id, state)
         }
@@ -192,14 +190,12 @@ export class Presences extends Context.Service<Presences, {
         }),
         put: Effect.fn("Presences.put")(function*(agent, { status, ...rest }) {
           const message = messageOf({ status, ...rest })
-          const state = yield* unavailableOnSqlError(
-            change(agent.id, (before, at) => chosen(before, status, message, at, lifetimeMs), true)
-          )
+          const state = yield* change(agent.id, (before, at) => chosen(before, status, message, at, lifetimeMs), true)
           return toPresence(agent.handle, state)
         }),
-        sockets: (agentId) => Effect.asVoid(unavailableOnSqlError(sockets(agentId))),
+        sockets: (agentId) => Effect.asVoid(sockets(agentId)),
         end: Effect.fn("Presences.end")(function*(agentId) {
-          yield* unavailableOnSqlError(Effect.gen(function*() {
+          yield* Effect.gen(function*() {
             const otherwise = yield* loaded(agentId)
             const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
             // Notify the holders here. The fiber above might read them only after the deletion has removed the
@@ -208,7 +204,7 @@ export class Presences extends Context.Service<Presences, {
             unkept.delete(agentId)
             yield* repo.remove(agentId)
             yield* store.release(agentId, after)
-          }))
+          })
         }),
         told: idle.await
       })

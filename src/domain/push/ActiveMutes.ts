@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { MuteKind } from "./MuteSet.ts"
 
 const ACTIVE = `(m.muted_until IS NULL OR m.muted_until > $2::bigint)`
@@ -15,14 +15,14 @@ export class ActiveMutes extends Context.Service<ActiveMutes, {
   readonly all: (
     muterId: string,
     at: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly target_id: string; readonly muted_until: number | null }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly target_id: string; readonly muted_until: number | null }>, Unavailable>
   /** The end of one mute, or undefined if the target is not muted. */
   readonly one: (
     muterId: string,
     kind: MuteKind,
     targetId: string,
     at: number
-  ) => Effect.Effect<{ readonly muted_until: number | null } | undefined, SqlError.SqlError>
+  ) => Effect.Effect<{ readonly muted_until: number | null } | undefined, Unavailable>
 }>()("parley/push/ActiveMutes") {
   static readonly layer = Layer.effect(
     ActiveMutes,

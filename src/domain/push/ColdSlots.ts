@@ -1,11 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { ColdCapExceeded } from "#domain/messages/SendErrors"
 import { Config } from "#ground/platform/Config"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
 import { Database } from "#ground/database/Sql"
 import { iso } from "#ground/wire/Text"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { Limits } from "#ground/rates/Limits"
 import { Unavailable } from "#ground/wire/WireError"
 
@@ -74,7 +72,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
     now: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   /** Releases a reservation that no message has claimed. */
-  readonly release: (agentId: string, conversationId: string) => Effect.Effect<void, SqlError.SqlError>
+  readonly release: (agentId: string, conversationId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/push/ColdSlots") {
   static readonly layer = Layer.effect(
     ColdSlots,
@@ -114,8 +112,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
                 ...(resetsAt - now <= aboutToMs ? { retry_after_ms: Math.max(1, resetsAt - now) } : {})
               }
             })
-          },
-          unavailableOnSqlError
+          }
         ),
         release: (agentId, conversationId) => Effect.asVoid(release([conversationId, agentId]))
       })

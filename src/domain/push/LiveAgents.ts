@@ -4,7 +4,6 @@ import { makeActors } from "#ground/platform/Actors"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { ActiveMutes } from "./ActiveMutes.ts"
 import * as Procedures from "#ground/cluster/Procedures"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import type { Unavailable } from "#ground/wire/WireError"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
 import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
@@ -88,7 +87,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       })
 
       const readMutes = (actor: LiveAgent) =>
-        Effect.map(unavailableOnSqlError(mutes.all(actor.id, now())), (rows) => {
+        Effect.map(mutes.all(actor.id, now()), (rows) => {
           const set = new MuteSet(now)
           for (const row of rows) set.add(row.target_id, row.muted_until)
           actor.mutes = set

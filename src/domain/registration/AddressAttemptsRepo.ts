@@ -1,9 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import type { RateRule } from "#ground/rates/RateRule"
 import { Database } from "#ground/database/Sql"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** Whether an attempt was counted, and how full the window is. */
 export interface Attempted {
@@ -22,15 +22,14 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
    * earlier than the newest attempt, that attempt's time is used instead. If that time is more than a window or
    * more than `SET_BACK_MS` ahead, the clock was set back, and the attempts later than `now` do not count.
    */
-  readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, SqlError.SqlError>
+  readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, Unavailable>
   /** Removes some rows whose attempts have all left the window by `now`. */
-  readonly sweep: (now: number) => Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: (now: number) => Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/AddressAttemptsRepo") {
   static readonly layer = Layer.effect(
     AddressAttemptsRepo,
     Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const { prepared } = yield* Database
+      const { prepared, query } = yield* Database
       const attempt = prepared<Row>("address_attempt", ATTEMPT)
       return AddressAttemptsRepo.of({
         attempt: (rule, address, now) =>
@@ -41,7 +40,7 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
         sweep: (now) =>
           Effect.map(
             // PostgreSQL tests the outer condition again under the lock. So a row that got another attempt meanwhile stays.
-            sql`DELETE FROM address_attempts WHERE over_at <= ${now} AND (route, address) IN (
+            query`DELETE FROM address_attempts WHERE over_at <= ${now} AND (route, address) IN (
               SELECT route, address FROM address_attempts WHERE over_at <= ${now}
               ORDER BY over_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
             (rows) => batchUpTo(SWEEP_ROWS)(rows.length)

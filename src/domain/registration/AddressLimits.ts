@@ -1,6 +1,5 @@
 import { Clock, Context, Effect, Exit, Layer } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import type { SqlError } from "effect/sql"
 import { addressKey, addressOf } from "#ground/http/ClientAddress"
 import { Config } from "#ground/platform/Config"
 import type { Batch } from "#ground/cluster/Job"
@@ -8,7 +7,6 @@ import { showLimit } from "#ground/http/RateHeaders"
 import { Limits } from "#ground/rates/Limits"
 import { RateLimits, showRefusal } from "#ground/rates/RateLimits"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { rateRefusal, type RateRule } from "#ground/rates/RateRule"
 import { SlidingWindows } from "#ground/rates/SlidingWindows"
 import { RateLimited, type Unavailable } from "#ground/wire/WireError"
@@ -29,7 +27,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
     request: HttpServerRequest.HttpServerRequest
   ) => Effect.Effect<void, RateLimited | Unavailable>
   /** Removes some of the rows that do not count any more. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/AddressLimits") {
   static readonly layer = Layer.effect(
     AddressLimits,
@@ -78,7 +76,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
           const leftMs = known === undefined || known.limit < rule.limit ? 0 : known.until - now()
           if (leftMs > 0) return Effect.fail(rateRefusal(rule, Math.ceil(leftMs)))
           refused.delete(name)
-          return Effect.flatMap(unavailableOnSqlError(attempt(rule, address)), (attempted) => {
+          return Effect.flatMap(attempt(rule, address), (attempted) => {
             if (attempted.waitMs === 0) return Effect.succeed(attempted)
             if (refused.size >= MAX_REFUSED) refused.delete(refused.keys().next().value ?? "")
             refused.set(name, { until: now() + attempted.waitMs, limit: rule.limit })

@@ -1,10 +1,9 @@
 import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { Config } from "#ground/platform/Config"
 import { Ids, sha256 } from "#ground/platform/Ids"
 import type { Batch } from "#ground/cluster/Job"
 import { Mailer } from "#ground/platform/Mailer"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import type { Unavailable } from "#ground/wire/WireError"
 import {
@@ -71,12 +70,12 @@ export class Codes extends Context.Service<Codes, {
       /** If given, only a code of this agent is accepted. */
       readonly agentId?: string
     },
-    use: (code: RedeemedCode) => Effect.Effect<A, SqlError.SqlError>
+    use: (code: RedeemedCode) => Effect.Effect<A, Unavailable>
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
   /** Removes some expired codes and pending ids, and some addresses whose mails do not count any more. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/Codes") {
   static readonly layer = Layer.effect(
     Codes,
@@ -85,7 +84,7 @@ export class Codes extends Context.Service<Codes, {
       const ids = yield* Ids
       const mailer = yield* Mailer
       const repo = yield* CodesRepo
-      const sql = yield* SqlClient.SqlClient
+      const { transaction } = yield* Database
       const base = publicUrl(config)
       const allowance: Allowance = {
         cooldownMs: config.LIMITS_OTP_COOLDOWN_SECONDS * 1000,
@@ -170,8 +169,7 @@ export class Codes extends Context.Service<Codes, {
             const issued = yield* issueWith(stored, now, inBackground(mailed))
             if (!issued) return yield* refusal(email, purpose, now)
             return stored.pendingId
-          },
-          unavailableOnSqlError
+          }
         ),
 
         sendQuietly: Effect.fn("Codes.sendQuietly")(
@@ -214,14 +212,13 @@ export class Codes extends Context.Service<Codes, {
             const issued = yield* issueWith(stored, now, later)
             if (!issued) yield* repo.again(stored.pendingId, email, purpose, now)
             return stored.pendingId
-          },
-          unavailableOnSqlError
+          }
         ),
 
         redeem: (answer, use) =>
           Effect.gen(function*() {
             const now = yield* Clock.currentTimeMillis
-            const settled = yield* sql.withTransaction(Effect.gen(function*() {
+            const settled = yield* transaction(Effect.gen(function*() {
               const tried = yield* repo.attempt(
                 {
                   pendingId: answer.pendingId,
@@ -244,9 +241,9 @@ export class Codes extends Context.Service<Codes, {
               case "none":
                 return yield* new CodeExpired()
             }
-          }).pipe(unavailableOnSqlError, Effect.withSpan("Codes.redeem")),
+          }).pipe(Effect.withSpan("Codes.redeem")),
 
-        isAnothers: (pendingId, purpose, agentId) => unavailableOnSqlError(repo.isAnothers(pendingId, purpose, agentId)),
+        isAnothers: repo.isAnothers,
 
         sweep: Effect.flatMap(Clock.currentTimeMillis, (now) =>
           repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS))

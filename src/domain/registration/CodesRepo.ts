@@ -1,7 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import type { Batch } from "#ground/cluster/Job"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { Purpose } from "./Code.ts"
 
 export interface NewCode {
@@ -67,36 +69,37 @@ export class CodesRepo extends Context.Service<CodesRepo, {
    * cooldown and above the hourly cap. Both limits are exact, because the address's row is locked between the test and the
    * change. Mails from before the clock was set back do not count.
    */
-  readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, Unavailable>
   /** Creates another pending id for the code that was last issued to an address. */
-  readonly again: (pendingId: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly again: (pendingId: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, Unavailable>
   readonly wait: (
     email: string,
     purpose: Purpose,
     allowance: Allowance,
     now: number
-  ) => Effect.Effect<Wait, SqlError.SqlError>
+  ) => Effect.Effect<Wait, Unavailable>
   /** Closes a code whose mail could not be sent, and gives its slot back. */
-  readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, Unavailable>
   /**
    * Checks and counts an attempt in one statement. The right code is used up, and its cooldown ends. The statement locks
    * the pending id before the code, so that both counts are exact.
    */
-  readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, SqlError.SqlError>
+  readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
-  readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
   /** Removes some of the rows that have no effect any more at the time `at`. */
-  readonly sweep: (allowance: Allowance, at: number) => Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: (allowance: Allowance, at: number) => Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/CodesRepo") {
   static readonly layer = Layer.effect(
     CodesRepo,
     Effect.gen(function*() {
+      const { query } = yield* Database
       const sql = yield* SqlClient.SqlClient
       return CodesRepo.of({
         issue: (code, allowance, now) => {
           const counts = sql`t > ${now - HOUR_MILLIS}::bigint AND t <= ${now + SET_BACK_MS}::bigint`
           return Effect.map(
-            sql`
+            query`
               WITH slot AS (
                 INSERT INTO code_addresses AS a (email, purpose, code_id, last_sent_at, sent_at)
                 VALUES (${code.email}, ${code.purpose}, ${code.id}, ${now}, ARRAY[${now}::bigint])
@@ -127,14 +130,14 @@ export class CodesRepo extends Context.Service<CodesRepo, {
         },
 
         again: (pendingId, email, purpose, now) =>
-          Effect.asVoid(sql`
+          Effect.asVoid(query`
             INSERT INTO pending_codes (id, code_id, created_at)
             SELECT ${pendingId}::text, code_id, ${now}::bigint FROM code_addresses
             WHERE email = ${email} AND purpose = ${purpose}`),
 
         wait: (email, purpose, allowance, now) =>
           Effect.map(
-            sql<{ readonly cleared: boolean; readonly last: number; readonly sent: ReadonlyArray<number> }>`
+            query<{ readonly cleared: boolean; readonly last: number; readonly sent: ReadonlyArray<number> }>`
               SELECT cleared, last_sent_at AS last, sent_at AS sent FROM code_addresses
               WHERE email = ${email} AND purpose = ${purpose}`,
             ([row]) => {
@@ -150,14 +153,14 @@ export class CodesRepo extends Context.Service<CodesRepo, {
           ),
 
         withdraw: (id, email, purpose, now) =>
-          Effect.asVoid(sql`
+          Effect.asVoid(query`
             WITH closed AS (UPDATE codes SET closed_at = ${now}::bigint WHERE id = ${id} RETURNING id)
             UPDATE code_addresses SET cleared = true, sent_at = sent_at[1:cardinality(sent_at) - 1]
             WHERE email = ${email} AND purpose = ${purpose} AND code_id = (SELECT id FROM closed)`),
 
         attempt: (attempt, now) =>
           Effect.map(
-            sql<RedeemedCode & { readonly outcome: "used" | "wrong" | "exhausted"; readonly remaining: number }>`
+            query<RedeemedCode & { readonly outcome: "used" | "wrong" | "exhausted"; readonly remaining: number }>`
               WITH pending AS (
                 UPDATE pending_codes AS p SET attempts = p.attempts + 1 FROM codes AS c
                 WHERE p.id = ${attempt.pendingId} AND c.id = p.code_id AND c.purpose = ${attempt.purpose}
@@ -190,7 +193,7 @@ export class CodesRepo extends Context.Service<CodesRepo, {
 
         isAnothers: (pendingId, purpose, agentId) =>
           Effect.map(
-            sql`
+            query`
               SELECT FROM pending_codes AS p JOIN codes AS c ON c.id = p.code_id
               WHERE p.id = ${pendingId} AND c.purpose = ${purpose} AND c.agent_id <> ${agentId}`,
             (rows) => rows.length > 0
@@ -198,14 +201,14 @@ export class CodesRepo extends Context.Service<CodesRepo, {
 
         sweep: (allowance, at) =>
           Effect.gen(function*() {
-            const codes = yield* sql`DELETE FROM codes WHERE id IN (
+            const codes = yield* query`DELETE FROM codes WHERE id IN (
               SELECT id FROM codes WHERE expires_at <= ${at} ORDER BY expires_at LIMIT ${SWEEP_ROWS}) RETURNING id`
-            const pending = yield* sql`DELETE FROM pending_codes WHERE id IN (
+            const pending = yield* query`DELETE FROM pending_codes WHERE id IN (
               SELECT id FROM pending_codes WHERE created_at <= ${at - allowance.ttlMs}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING id`
             const long = at - Math.max(HOUR_MILLIS, allowance.cooldownMs)
             // PostgreSQL tests the outer condition again under the lock. So a row that got another mail meanwhile stays.
-            const addresses = yield* sql`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
+            const addresses = yield* query`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
               SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
               ORDER BY last_sent_at LIMIT ${SWEEP_ROWS}) RETURNING email`
             return {

@@ -1,7 +1,5 @@
 import { Clock, Context, Effect, Layer, Semaphore } from "effect"
-import type { SqlError } from "effect/sql"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { MessageNotFound } from "#domain/messages/Message"
 import type { Unavailable } from "#ground/wire/WireError"
 import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
@@ -49,7 +47,7 @@ export class Replies extends Context.Service<Replies, {
   /** Removes an agent's leases and claims (wire.md G.12). Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes one batch of leases and claims that have ended. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/replies/Replies") {
   static readonly layer = Layer.effect(
     Replies,
@@ -59,8 +57,8 @@ export class Replies extends Context.Service<Replies, {
       const turns = yield* Semaphore.make(AT_ONCE)
       const now = () => clock.currentTimeMillisUnsafe()
       /** If the caller is interrupted, its turn ends when its statement has ended. */
-      const inTurn = <A>(statement: () => Effect.Effect<A, SqlError.SqlError>) =>
-        unavailableOnSqlError(turns.withPermit(Effect.uninterruptible(Effect.suspend(statement))))
+      const inTurn = <A>(statement: () => Effect.Effect<A, Unavailable>) =>
+        turns.withPermit(Effect.uninterruptible(Effect.suspend(statement)))
 
       const claim = (agentId: string, messageIds: ReadonlyArray<string>, holder: string, deferIfActive: boolean) =>
         inTurn(() => {
@@ -73,12 +71,12 @@ export class Replies extends Context.Service<Replies, {
 
       return Replies.of({
         begin: Effect.fn("Replies.begin")((agentId, sessionId, ms) =>
-          unavailableOnSqlError(repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms))),
+          repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms)),
         end: Effect.fn("Replies.end")((agentId, sessionId) =>
           inTurn(() => repo.endLease(agentId, sessionId ?? NAMELESS, now()))),
         leases: Effect.fn("Replies.leases")(function*(agentId) {
           const at = now()
-          const { endsAt, sessions } = yield* unavailableOnSqlError(repo.leases(agentId, at))
+          const { endsAt, sessions } = yield* repo.leases(agentId, at)
           return { sessions, expiresIn: secondsTo(endsAt, at) }
         }),
         claim: Effect.fn("Replies.claim")(function*(agentId, messageId, holder, deferIfActive) {
@@ -87,7 +85,7 @@ export class Replies extends Context.Service<Replies, {
         }),
         claimAll: Effect.fn("Replies.claimAll")(claim),
         removeAgent: Effect.fn("Replies.removeAgent")(function*(agentId) {
-          while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, SWEEP_ROWS))) > 0);
+          while ((yield* repo.removeAgent(agentId, SWEEP_ROWS)) > 0);
         }),
         sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
       })

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+import type { Unavailable } from "#ground/wire/WireError"
 import { CLAIM_MS, LONGEST_LEASE_MS } from "./Reply.ts"
 
 export interface StoredLeases {
@@ -49,10 +49,10 @@ const CLAIM_KEY = ["reply_claims", "message_id"] as const
  */
 export class RepliesRepo extends Context.Service<RepliesRepo, {
   /** Begins a lease, or changes when it ends. */
-  readonly putLease: (agentId: string, sessionId: string, endsAt: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly putLease: (agentId: string, sessionId: string, endsAt: number) => Effect.Effect<void, Unavailable>
   /** Ends a lease if there is one, and returns whether another one exists. */
-  readonly endLease: (agentId: string, sessionId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly leases: (agentId: string, at: number) => Effect.Effect<StoredLeases, SqlError.SqlError>
+  readonly endLease: (agentId: string, sessionId: string, at: number) => Effect.Effect<boolean, Unavailable>
+  readonly leases: (agentId: string, at: number) => Effect.Effect<StoredLeases, Unavailable>
   readonly claim: (
     agentId: string,
     messageIds: ReadonlyArray<string>,
@@ -60,15 +60,15 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
     deferIfActive: boolean,
     at: number,
     endsAt: number
-  ) => Effect.Effect<ClaimRow, SqlError.SqlError>
+  ) => Effect.Effect<ClaimRow, Unavailable>
   /** Removes up to `most` leases and `most` claims of an agent, and returns the larger of the two counts. */
-  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
   /**
    * Removes leases and claims that have ended. If one ends later than a new one would, it is from before the clock was
    * set back, or from a node whose clock is ahead. It may be in use, so its end becomes that of a new one with the
    * longest lifetime.
    */
-  readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/replies/RepliesRepo") {
   static readonly layer = Layer.effect(
     RepliesRepo,

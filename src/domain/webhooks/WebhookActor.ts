@@ -1,5 +1,4 @@
 import { Effect, Latch } from "effect"
-import type { SqlError } from "effect/sql"
 import { webhookCircuits, webhookDead } from "#ground/platform/Metrics"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
 import type { Unavailable } from "#ground/wire/WireError"
@@ -24,7 +23,7 @@ export interface Dependencies {
   readonly retryMs: ReadonlyArray<number>
   /** Whether this runner holds the webhook's shard. */
   readonly isLocal: (id: string) => boolean
-  readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
+  readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, Unavailable>
   /** Posts once, if `stillWanted` is true when a place is free, and if nothing changed in the outbox while the post waited for the place. */
   readonly post: (
     id: string,
@@ -32,8 +31,8 @@ export interface Dependencies {
     delivery: Waiting,
     stillWanted: () => boolean
   ) => Effect.Effect<Posted, Unavailable>
-  readonly delivered: (id: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
-  readonly failed: (failure: Failure) => Effect.Effect<void, SqlError.SqlError>
+  readonly delivered: (id: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, Unavailable>
+  readonly failed: (failure: Failure) => Effect.Effect<void, Unavailable>
 }
 
 /** Deliveries of one webhook that are posted at once. */
@@ -80,7 +79,7 @@ export class WebhookActor {
   }
 
   /** Posts until nothing is due soon. Run it only when `wake` has returned true. */
-  readonly pass: Effect.Effect<void, SqlError.SqlError | Unavailable> = Effect.gen({ self: this }, function*() {
+  readonly pass: Effect.Effect<void, Unavailable> = Effect.gen({ self: this }, function*() {
     while (this.deps.isLocal(this.id)) {
       this.woken.closeUnsafe()
       this.lastUsed = this.deps.now()
@@ -125,7 +124,7 @@ export class WebhookActor {
     return undefined
   })
 
-  private store(delivery: Waiting, probe: boolean, outcome: Outcome): Effect.Effect<void, SqlError.SqlError> {
+  private store(delivery: Waiting, probe: boolean, outcome: Outcome): Effect.Effect<void, Unavailable> {
     const at = this.deps.now()
     if (outcome._tag === "Delivered") {
       const { pausedUntil } = this.circuit

@@ -1,8 +1,6 @@
 import { Clock, Context, Effect, FiberSet, Layer, Option } from "effect"
 import { EntityId, Sharding } from "effect/cluster"
-import type { SqlError } from "effect/sql"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { Config } from "#ground/platform/Config"
 import { webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
@@ -12,6 +10,7 @@ import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#ground/pl
 import { forRequest, requestId } from "#ground/platform/RequestId"
 import { Secrets } from "#ground/platform/Secrets"
 import { iso } from "#ground/wire/Text"
+import type { Unavailable } from "#ground/wire/WireError"
 import { WebhookClient } from "./WebhookClient.ts"
 import { EventData } from "./EventData.ts"
 import { makePostQueue } from "./PostQueue.ts"
@@ -62,15 +61,15 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   /** Posts, once and from this runner, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
   /** Wakes those webhooks of the next slice that have something due, on the runners that hold their shards. */
-  readonly rearm: Effect.Effect<Batch, SqlError.SqlError>
+  readonly rearm: Effect.Effect<Batch, Unavailable>
   /** Marks as dead some of the deliveries that wait for deactivated webhooks. */
-  readonly abandon: Effect.Effect<Batch, SqlError.SqlError>
+  readonly abandon: Effect.Effect<Batch, Unavailable>
   /** Removes some of the deliveries of deleted webhooks, and some of those webhooks once they have none. */
-  readonly sweepDeleted: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweepDeleted: Effect.Effect<Batch, Unavailable>
   /** Removes some of the deliveries that were delivered longer ago than their retention. */
-  readonly sweepDelivered: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweepDelivered: Effect.Effect<Batch, Unavailable>
   /** Removes some of the deliveries that died longer ago than their retention. */
-  readonly sweepDead: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweepDead: Effect.Effect<Batch, Unavailable>
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
     WebhookActors,
@@ -206,7 +205,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         const url = yield* Effect.orDie(parseTarget(work.url))
         const posted = yield* places.run({ agentId: work.agentId, host: url.host })((waited) =>
           Effect.gen(function*() {
-            if (waited && !(yield* unavailableOnSqlError(repo.isStillDue(id, work, delivery)))) return { _tag: "Unwanted" as const }
+            if (waited && !(yield* repo.isStillDue(id, work, delivery))) return { _tag: "Unwanted" as const }
             if (!wanted()) return { _tag: "Unwanted" as const }
             return yield* postNow(work, delivery, url)
           })

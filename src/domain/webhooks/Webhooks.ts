@@ -4,7 +4,6 @@ import { Config } from "#ground/platform/Config"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { Ids } from "#ground/platform/Ids"
 import { CursorId, type Page, pageOf, type PageQuery } from "#ground/wire/Page"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import { eventBit, type WebhookEvent } from "#domain/messages/Outbox"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
@@ -88,7 +87,7 @@ export class Webhooks extends Context.Service<Webhooks, {
           const most = limits.of("LIMITS_WEBHOOKS_PER_AGENT", config.LIMITS_WEBHOOKS_PER_AGENT, agentId)
           const id = yield* idempotentIds.make("whk")
           for (let tries = 0; tries < TRIES; tries++) {
-            const webhook = yield* unavailableOnSqlError(repo.create({
+            const webhook = yield* repo.create({
               id,
               agentId,
               url,
@@ -96,13 +95,13 @@ export class Webhooks extends Context.Service<Webhooks, {
               secret,
               bits: asked.reduce((bits, event) => bits | eventBit(event), 0),
               at: yield* Clock.currentTimeMillis
-            }, most))
+            }, most)
             if (webhook !== undefined) return { webhook, secret }
             // An earlier attempt at this same request created the webhook, but its answer was lost.
-            const made = yield* unavailableOnSqlError(repo.made(agentId, id))
+            const made = yield* repo.made(agentId, id)
             if (made !== undefined) return made
-            if ((yield* unavailableOnSqlError(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
-            if (!(yield* unavailableOnSqlError(repo.hasOwner(agentId)))) return yield* new Unauthorized()
+            if ((yield* repo.count(agentId)) >= most) return yield* new TooManyWebhooks()
+            if (!(yield* repo.hasOwner(agentId))) return yield* new Unauthorized()
             // A concurrent creation took the slot.
           }
           return yield* new Unavailable()
@@ -112,42 +111,42 @@ export class Webhooks extends Context.Service<Webhooks, {
             usual: LIMIT,
             max: MAX,
             position: Position,
-            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(agentId, after, offset, limit)),
-            total: unavailableOnSqlError(repo.count(agentId)),
+            rows: (after, offset, limit) => repo.list(agentId, after, offset, limit),
+            total: repo.count(agentId),
             positionOf: ({ createdAt, id }) => ({ createdAt, id }),
             show: Effect.succeed
           })),
         find: Effect.fn("Webhooks.find")(function*(agentId, id) {
-          return (yield* unavailableOnSqlError(repo.find(agentId, id))) ?? (yield* unknown())
+          return (yield* repo.find(agentId, id)) ?? (yield* unknown())
         }),
         remove: Effect.fn("Webhooks.remove")(function*(agentId, id) {
-          const done = yield* unavailableOnSqlError(repo.remove(agentId, id, yield* Clock.currentTimeMillis))
+          const done = yield* repo.remove(agentId, id, yield* Clock.currentTimeMillis)
           if (!done) return yield* unknown()
         }),
         check: checkUrl,
         holdOwner: Effect.fn("Webhooks.holdOwner")(function*(agentId) {
-          if (!(yield* unavailableOnSqlError(repo.holdOwner(agentId)))) return yield* new Unauthorized()
+          if (!(yield* repo.holdOwner(agentId))) return yield* new Unauthorized()
         }),
         createForTask: Effect.fn("Webhooks.createForTask")(function*(agentId, target) {
           const id = ids.make("whk")
           const at = yield* Clock.currentTimeMillis
-          const made = yield* unavailableOnSqlError(repo.createForTask(id, agentId, target.url, encodeCredentials(target), at))
+          const made = yield* repo.createForTask(id, agentId, target.url, encodeCredentials(target), at)
           return made ? id : yield* new Unauthorized()
         }),
         forTasks: (ids) =>
-          Effect.map(unavailableOnSqlError(repo.forTasks(ids)), (rows) =>
+          Effect.map(repo.forTasks(ids), (rows) =>
             rows.map(({ id, secret, url }) => ({ id, target: { url, ...decodeCredentials(secret) } }))),
-        waitingForTasks: (ids) => unavailableOnSqlError(repo.waitingForTasks(ids)),
+        waitingForTasks: repo.waitingForTasks,
         changeForTask: (id, target) =>
-          unavailableOnSqlError(repo.changeForTask(id, target.url, encodeCredentials(target))),
+          repo.changeForTask(id, target.url, encodeCredentials(target)),
         removeForTasks: Effect.fn("Webhooks.removeForTasks")(function*(ids) {
-          yield* unavailableOnSqlError(repo.removeForTasks(ids, yield* Clock.currentTimeMillis, false))
+          yield* repo.removeForTasks(ids, yield* Clock.currentTimeMillis, false)
         }),
         removeIdleForTasks: Effect.fn("Webhooks.removeIdleForTasks")(function*(ids) {
-          yield* unavailableOnSqlError(repo.removeForTasks(ids, yield* Clock.currentTimeMillis, true))
+          yield* repo.removeForTasks(ids, yield* Clock.currentTimeMillis, true)
         }),
         removeAgent: Effect.fn("Webhooks.removeAgent")(function*(agentId) {
-          yield* unavailableOnSqlError(repo.removeAll(agentId, yield* Clock.currentTimeMillis))
+          yield* repo.removeAll(agentId, yield* Clock.currentTimeMillis)
         })
       })
     })

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
 import { Config } from "#ground/platform/Config"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+import type { Unavailable } from "#ground/wire/WireError"
 import type { StoredWebhook } from "./Webhook.ts"
 
 export interface NewWebhook {
@@ -244,28 +244,28 @@ SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
 /** All SQL on webhooks and the outbox, except inserts into the outbox, which are part of the events' statements (Outbox.ts). */
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Undefined if the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
-  readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
+  readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, Unavailable>
   /** Whether the account exists and has not ended. */
-  readonly hasOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly hasOwner: (agentId: string) => Effect.Effect<boolean, Unavailable>
   /** Returns the same as `hasOwner`, and locks the account's row until the transaction ends. */
-  readonly holdOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
+  readonly holdOwner: (agentId: string) => Effect.Effect<boolean, Unavailable>
+  readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
   /** Oldest first. */
   readonly list: (
     agentId: string,
     after: { readonly createdAt: number; readonly id: string } | null,
     offset: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<StoredWebhook>, SqlError.SqlError>
-  readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<StoredWebhook>, Unavailable>
+  readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook | undefined, Unavailable>
   /** The same as `find`, with the secret. */
   readonly made: (
     agentId: string,
     id: string
-  ) => Effect.Effect<{ readonly webhook: StoredWebhook; readonly secret: string } | undefined, SqlError.SqlError>
+  ) => Effect.Effect<{ readonly webhook: StoredWebhook; readonly secret: string } | undefined, Unavailable>
   /** False if there was no such webhook. */
-  readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, Unavailable>
+  readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
   /** Creates a webhook without a slot. False if the account has ended. */
   readonly createForTask: (
     id: string,
@@ -273,44 +273,44 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     url: string,
     secret: string,
     at: number
-  ) => Effect.Effect<boolean, SqlError.SqlError>
+  ) => Effect.Effect<boolean, Unavailable>
   /** The webhooks among these that have no slot and are not deleted. */
   readonly forTasks: (
     ids: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly url: string; readonly secret: string }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly url: string; readonly secret: string }>, Unavailable>
   /** The webhooks among these that have no slot and are not deleted, and whether a delivery of each waits. */
   readonly waitingForTasks: (
     ids: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, SqlError.SqlError>
-  readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
+  readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, Unavailable>
   /** With `idle`, removes only the webhooks that have no deliveries. */
-  readonly removeForTasks: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly removeForTasks: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, Unavailable>
   /** Ids of the active webhooks of these agents. */
-  readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** The active webhooks of these agents for an event, without those whose circuit is open. */
   readonly targets: (
     agentIds: ReadonlyArray<string>,
     event: WebhookEvent,
     now: number
-  ) => Effect.Effect<ReadonlyArray<Target>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<Target>, Unavailable>
   /** A slice of the webhooks by id, and whether something can be delivered to each now. */
   readonly due: (
     above: string,
     now: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, Unavailable>
   /** Undefined if the webhook is deleted or deactivated. */
-  readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
+  readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, Unavailable>
   /** Whether the delivery waits as it did when it was read, for a webhook that is active and has the same URL and secret. */
-  readonly isStillDue: (id: string, work: Work, delivery: Waiting) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly delivered: (webhookId: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
-  readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly isStillDue: (id: string, work: Work, delivery: Waiting) => Effect.Effect<boolean, Unavailable>
+  readonly delivered: (webhookId: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, Unavailable>
+  readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, Unavailable>
   /** Marks as dead up to `most` deliveries that wait for deactivated webhooks, and returns how many. */
-  readonly abandon: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly abandon: (at: number, most: number) => Effect.Effect<number, Unavailable>
   /** Removes up to `most` deliveries that were delivered (otherwise: that died) by the time `by`; returns how many. */
-  readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, Unavailable>
   /** Removes up to `most` deliveries of webhooks deleted by the time `by`, and such webhooks without any; returns how many rows. */
-  readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/webhooks/WebhooksRepo") {
   static readonly layer = Layer.effect(
     WebhooksRepo,

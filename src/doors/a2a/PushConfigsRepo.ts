@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** A configuration without its URL and credentials, which its webhook holds. */
 export interface StoredPushConfig {
@@ -31,23 +31,23 @@ SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE web
 /** All SQL on push notification configurations, except for the statement in TasksRepo.ts that stores a task's change and ends them. */
 export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
   /** The configurations of these tasks, oldest first. */
-  readonly of: (taskIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<StoredPushConfig>, SqlError.SqlError>
+  readonly of: (taskIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<StoredPushConfig>, Unavailable>
   /** Adds a configuration, which counts for the agent's limit. */
-  readonly add: (webhookId: string, taskId: string, name: string, at: number, agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  readonly add: (webhookId: string, taskId: string, name: string, at: number, agentId: string) => Effect.Effect<void, Unavailable>
   /** The configurations that count for an agent's limit, and whether the task of each has ended. */
   readonly counted: (
     agentId: string
-  ) => Effect.Effect<ReadonlyArray<{ readonly webhookId: string; readonly ended: boolean }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly webhookId: string; readonly ended: boolean }>, Unavailable>
   /** Stops these configurations from counting for the agent's limit. */
-  readonly uncount: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
-  readonly remove: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
+  readonly uncount: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
+  readonly remove: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
   /** A slice of the ids of the tasks that have not ended and have configurations. */
-  readonly watched: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  readonly watched: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** A slice of all configurations in the order of their webhooks' ids, and whether the task of each has ended. */
   readonly slice: (
     above: string,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly webhookId: string; readonly ended: boolean }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly webhookId: string; readonly ended: boolean }>, Unavailable>
 }>()("parley/a2a/PushConfigsRepo") {
   static readonly layer = Layer.effect(
     PushConfigsRepo,

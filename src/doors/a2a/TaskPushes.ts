@@ -1,10 +1,9 @@
 import { Clock, Context, Data, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { Agents } from "#domain/agents/Agents"
 import { Attachments } from "#domain/attachments/Attachments"
 import { type Batch, job } from "#ground/cluster/Job"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { Config } from "#ground/platform/Config"
 import { Limits } from "#ground/rates/Limits"
 import { TaskPosts } from "#domain/webhooks/TaskPosts"
@@ -59,12 +58,12 @@ export class TaskPushes extends Context.Service<TaskPushes, {
   readonly list: (taskId: string) => Effect.Effect<ReadonlyArray<PushConfig>, Unavailable>
   readonly remove: (taskId: string, name: string) => Effect.Effect<void, Unavailable>
   /** Updates a slice of the tasks with configurations from their conversations and deliveries. */
-  readonly refresh: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+  readonly refresh: Effect.Effect<Batch, Unavailable>
   /**
    * Goes through a slice of all configurations. Removes those of ended tasks whose webhook has no deliveries left, neither waiting nor
    * posted nor dead, and those whose webhook no longer exists, for example because its agent was deleted.
    */
-  readonly retire: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+  readonly retire: Effect.Effect<Batch, Unavailable>
 }>()("parley/a2a/TaskPushes") {
   static readonly layer = Layer.effect(
     TaskPushes,
@@ -74,7 +73,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       const config = yield* Config
       const limits = yield* Limits
       const repo = yield* PushConfigsRepo
-      const sql = yield* SqlClient.SqlClient
+      const { transaction } = yield* Database
       const tasks = yield* Tasks
       const tasksRepo = yield* TasksRepo
       const webhooks = yield* Webhooks
@@ -82,7 +81,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
 
       /** The configurations of a task with their webhooks, without those whose webhook no longer exists. */
       const configsOf = Effect.fnUntraced(function*(taskId: string) {
-        const stored = yield* unavailableOnSqlError(repo.of([taskId]))
+        const stored = yield* repo.of([taskId])
         const hooks = stored.length === 0 ? [] : yield* webhooks.forTasks(stored.map(({ webhookId }) => webhookId))
         const targets = new Map(hooks.map(({ id, target }) => [id, target]))
         return stored.flatMap(({ name, webhookId }) => {
@@ -104,7 +103,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
        */
       const roomOfAgent = Effect.fnUntraced(function*(agentId: string) {
         const most = limits.of("LIMITS_PUSH_CONFIGS_PER_AGENT", config.LIMITS_PUSH_CONFIGS_PER_AGENT, agentId)
-        const counted = yield* unavailableOnSqlError(repo.counted(agentId))
+        const counted = yield* repo.counted(agentId)
         if (counted.length < most) return []
         const hooks = yield* webhooks.waitingForTasks(counted.map(({ webhookId }) => webhookId))
         const waiting = new Map(hooks.map((hook) => [hook.id, hook.waiting]))
@@ -135,13 +134,13 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           const id = yield* webhooks.createForTask(side.callerId, target)
           yield* repo.add(id, taskId, name, yield* Clock.currentTimeMillis, side.callerId)
         })
-        yield* unavailableOnSqlError(sql.withTransaction(store))
+        yield* transaction(store)
         return task
       })
 
       const render = Effect.fnUntraced(function*(subject: string) {
         const { change, task: id } = JSON.parse(subject) as Subject
-        const [task] = yield* unavailableOnSqlError(tasksRepo.findAll([id]))
+        const [task] = yield* tasksRepo.findAll([id])
         if (task === undefined) return undefined
         const known = yield* agents.byIds([task.callerId, task.recipientId])
         const isThere = (agentId: string) => (known.get(agentId)?.deletedAt ?? null) === null
@@ -170,10 +169,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         }),
         list: configsOf,
         remove: Effect.fn("TaskPushes.remove")(function*(taskId, name) {
-          const ids = (yield* unavailableOnSqlError(repo.of([taskId]))).flatMap((one) => one.name === name ? [one.webhookId] : [])
+          const ids = (yield* repo.of([taskId])).flatMap((one) => one.name === name ? [one.webhookId] : [])
           if (ids.length === 0) return
           yield* webhooks.removeForTasks(ids)
-          yield* unavailableOnSqlError(repo.remove(ids))
+          yield* repo.remove(ids)
         }),
         refresh: Effect.gen(function*() {
           const ids = yield* repo.watched(above, SLICE)

@@ -1,9 +1,8 @@
 import { Clock, Context, Data, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { Agents } from "#domain/agents/Agents"
 import type { Batch } from "#ground/cluster/Job"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import type { StoredMessage } from "#domain/messages/Message"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
@@ -73,12 +72,12 @@ export class Tasks extends Context.Service<Tasks, {
     seqs: ReadonlyArray<number>
   ) => Effect.Effect<ReadonlyMap<number, StoredMessage>, Unavailable>
   /** Goes through a slice of the tasks. Removes those whose first message, or one of whose agents, no longer exists. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+  readonly sweep: Effect.Effect<Batch, Unavailable>
   /**
    * Goes through a slice of the conversations that are followed. Stops following those that have had no task for IDLE_MS, for example
    * because the first send was refused.
    */
-  readonly forget: Effect.Effect<Batch, SqlError.SqlError>
+  readonly forget: Effect.Effect<Batch, Unavailable>
 }>()("parley/a2a/Tasks") {
   static readonly layer = Layer.effect(
     Tasks,
@@ -89,7 +88,7 @@ export class Tasks extends Context.Service<Tasks, {
       const repo = yield* TasksRepo
       const actors = yield* WebhookActors
       const pushConfigs = yield* PushConfigsRepo
-      const sql = yield* SqlClient.SqlClient
+      const { transaction } = yield* Database
       const webhooks = yield* Webhooks
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
@@ -242,7 +241,7 @@ export class Tasks extends Context.Service<Tasks, {
           const hooks = yield* repo.advance(side.conversationId, version, through, [{ task: canceled, before: task.changes }])
           return hooks ?? (yield* new Overtaken())
         })
-        const hooks = yield* sql.withTransaction(both)
+        const hooks = yield* transaction(both)
         hooks.forEach(actors.wake)
         return { _tag: "Canceled" as const, task: canceled }
       })
@@ -254,33 +253,32 @@ export class Tasks extends Context.Service<Tasks, {
       return Tasks.of({
         begin: (conversationId) => {
           if ((begun.get(conversationId) ?? 0) > monotonic()) return Effect.void
-          return unavailableOnSqlError(Effect.gen(function*() {
+          return Effect.gen(function*() {
             const [place] = yield* feed.progress([{ conversationId, recipientId: "", seq: null }])
             const at = now()
             yield* repo.begin(conversationId, place?.lastSeq ?? 0, at)
             if (begun.size >= REMEMBERED) begun.clear()
             begun.set(conversationId, monotonic() + FOLLOWED_MS)
-          }))
+          })
         },
-        find: Effect.fn("Tasks.find")((side, id) => Effect.map(unavailableOnSqlError(find(side, id)), (found) => found?.task)),
+        find: Effect.fn("Tasks.find")((side, id) => Effect.map(find(side, id), (found) => found?.task)),
         standing: Effect.fn("Tasks.standing")((side, id) =>
-          Effect.map(unavailableOnSqlError(find(side, id)), (found) =>
+          Effect.map(find(side, id), (found) =>
             found && { task: found.task, version: found.head.version })),
         list: Effect.fn("Tasks.list")(function*(side, { since, state }, after, limit) {
-          yield* unavailableOnSqlError(refresh(side))
+          yield* refresh(side)
           const filter = { conversationId: side.conversationId, callerId: side.callerId, state, since }
-          const tasks = yield* unavailableOnSqlError(repo.list(filter, after, limit))
-          return { tasks, total: yield* unavailableOnSqlError(repo.count(filter)) }
+          const tasks = yield* repo.list(filter, after, limit)
+          return { tasks, total: yield* repo.count(filter) }
         }),
         cancel: Effect.fn("Tasks.cancel")((side, id) =>
           cancelOnce(side, id).pipe(
             Effect.retry({ times: TRIES, while: (error) => error instanceof Overtaken }),
-            Effect.catchTag("Overtaken", () => Effect.fail(new Unavailable())),
-            unavailableOnSqlError
+            Effect.catchTag("Overtaken", () => Effect.fail(new Unavailable()))
           )
         ),
         messages: Effect.fn("Tasks.messages")(function*(conversationId, seqs) {
-          const rows = seqs.length === 0 ? [] : yield* unavailableOnSqlError(feed.at(conversationId, seqs))
+          const rows = seqs.length === 0 ? [] : yield* feed.at(conversationId, seqs)
           return new Map(rows.map((row) => [row.seq, row]))
         }),
         sweep: Effect.gen(function*() {

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { intoOutboxOf, TASK_EVENT } from "#domain/messages/Outbox"
+import type { Unavailable } from "#ground/wire/WireError"
 import { type Change, isFinal, LOG, type Task, type TaskState } from "./Task.ts"
 
 /** The seq through which a conversation's messages have been taken into account, and the version that each write raises. */
@@ -182,20 +182,20 @@ const encode = ({ before, task: { callerId, changes, id, log, recipientId, seq, 
 /** All SQL on tasks. */
 export class TasksRepo extends Context.Service<TasksRepo, {
   /** Returns undefined if the conversation is not followed. `open` is true if it has an open task. */
-  readonly head: (conversationId: string) => Effect.Effect<Head & { readonly open: boolean } | undefined, SqlError.SqlError>
+  readonly head: (conversationId: string) => Effect.Effect<Head & { readonly open: boolean } | undefined, Unavailable>
   /** The wanted open tasks of a conversation, oldest first. */
-  readonly open: (conversationId: string, wanted: Wanted) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
+  readonly open: (conversationId: string, wanted: Wanted) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
   /** The open tasks whose log has one of these messages. Reads all open tasks of the conversation. */
-  readonly openWith: (conversationId: string, messageIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
+  readonly openWith: (conversationId: string, messageIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
   /** A slice of the SUBMITTED tasks of a called agent in a conversation, in the order of their seqs. */
   readonly undelivered: (
     conversationId: string,
     recipientId: string,
     above: number,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<Undelivered>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<Undelivered>, Unavailable>
   /** Follows a conversation after this seq, unless it is followed already. Resets the time after which an idle one can be forgotten. */
-  readonly begin: (conversationId: string, after: number, at: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly begin: (conversationId: string, after: number, at: number) => Effect.Effect<void, Unavailable>
   /** A slice of the conversations that are followed. `idle` is true if one has no task and `begin` was not called after `since`. */
   readonly followed: (
     above: string,
@@ -203,10 +203,10 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     limit: number
   ) => Effect.Effect<
     ReadonlyArray<{ readonly conversation_id: string; readonly through_seq: number; readonly idle: boolean }>,
-    SqlError.SqlError
+    Unavailable
   >
   /** Stops following these conversations, except those that are no longer idle. */
-  readonly forget: (conversationIds: ReadonlyArray<string>, since: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly forget: (conversationIds: ReadonlyArray<string>, since: number) => Effect.Effect<void, Unavailable>
   /**
    * Stores the seq through which messages have been taken into account, the tasks that changed, and the outbox rows for their push
    * configurations. Returns the webhooks that have something to post. If the version has changed, stores nothing and returns undefined.
@@ -216,29 +216,29 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     version: number,
     through: number,
     changed: ReadonlyArray<Changed>
-  ) => Effect.Effect<ReadonlyArray<string> | undefined, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<string> | undefined, Unavailable>
   /** Raises the version, so that no decision made before can be stored. Returns false if the version has changed already. */
-  readonly hold: (conversationId: string, version: number) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly find: (id: string, conversationId: string, callerId: string) => Effect.Effect<Task | undefined, SqlError.SqlError>
-  readonly findAll: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
+  readonly hold: (conversationId: string, version: number) => Effect.Effect<boolean, Unavailable>
+  readonly find: (id: string, conversationId: string, callerId: string) => Effect.Effect<Task | undefined, Unavailable>
+  readonly findAll: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
   /** A page of the matching tasks, the last updated first. */
   readonly list: (
     filter: TaskFilter,
     after: { readonly at: number; readonly id: string } | null,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
-  readonly count: (filter: TaskFilter) => Effect.Effect<number, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
+  readonly count: (filter: TaskFilter) => Effect.Effect<number, Unavailable>
   /** The heads of these conversations, without those that are not followed. */
-  readonly heads: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Head>, SqlError.SqlError>
+  readonly heads: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Head>, Unavailable>
   /** A slice of all tasks in the order of their ids. */
   readonly slice: (
     above: string,
     limit: number
   ) => Effect.Effect<
     ReadonlyArray<{ id: string; conversation_id: string; caller_id: string; recipient_id: string; seq: number }>,
-    SqlError.SqlError
+    Unavailable
   >
-  readonly remove: (ids: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
+  readonly remove: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
 }>()("parley/a2a/TasksRepo") {
   static readonly layer = Layer.effect(
     TasksRepo,

@@ -1,7 +1,6 @@
 import { Effect, Option, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { addressKey, addressOf } from "#ground/http/ClientAddress"
 import { ConsoleAccess, SESSION_MS, type Access } from "#doors/operator/ConsoleAccess"
 import { Config } from "#ground/platform/Config"
@@ -44,7 +43,7 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (han
       yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
       // The handler decodes the body itself, so that an outsider gets the same answer for every body.
       const given = Option.getOrUndefined(decodeToken(yield* Effect.orElseSucceed(request.text, () => "")))
-      const redeemed = given === undefined ? undefined : yield* unavailableOnSqlError(access.redeem(given.token))
+      const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
       if (redeemed === undefined) return yield* hidden()
       return HttpServerResponse.jsonUnsafe(
         { ...shown(redeemed.access), node: nodes.self(), version: VERSION },
@@ -63,17 +62,17 @@ export const AccessHttp = HttpApiBuilder.group(consoleApiOf(AccessApi), "access"
         Effect.map(CurrentOperator, (own) => ({ ...shown(own), node: nodes.self(), version: VERSION })),
       leave: Effect.fnUntraced(function*() {
         const own = yield* CurrentOperator
-        yield* unavailableOnSqlError(access.end(own.id, own.operator))
+        yield* access.end(own.id, own.operator)
         return HttpServerResponse.jsonUnsafe(confirm("Signed out."), { headers: { "set-cookie": cookieOf(publicUrl(config), "", 0) } })
       }),
       sessions: Effect.fnUntraced(function*() {
         const own = yield* CurrentOperator
-        const all = yield* unavailableOnSqlError(access.list)
+        const all = yield* access.list
         return { sessions: all.map((one) => ({ ...shown(one), last_used_at: isoOrNull(one.lastUsedAt), is_own: one.id === own.id })) }
       }),
       end: Effect.fnUntraced(function*({ params }) {
         const own = yield* CurrentOperator
-        return (yield* unavailableOnSqlError(access.end(params.id, own.operator))) ? confirm("It is ended.") : yield* hidden()
+        return (yield* access.end(params.id, own.operator)) ? confirm("It is ended.") : yield* hidden()
       }),
       openapi: () => Effect.succeed(HttpServerResponse.text(consoleDocument(), { contentType: "application/json" }))
     })

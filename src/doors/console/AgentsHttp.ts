@@ -1,7 +1,6 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { displayNameOf } from "#domain/agents/Agent"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { type AgentAccount, AgentAdmin, countShown, notDeleted, statusOf } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { Erasure } from "#doors/operator/Erasure"
@@ -51,19 +50,19 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
     const erasure = yield* Erasure
     const nodes = yield* Nodes
 
-    const find = (handle: string) => unavailableOnSqlError(agents.find(handle))
+    const find = (handle: string) => agents.find(handle)
 
     const detail = Effect.fnUntraced(function*(handle: string) {
       const agent = yield* find(handle)
       const now = yield* Clock.currentTimeMillis
       const [amounts, here, counts, webhooks, log] = yield* Effect.all([
-        unavailableOnSqlError(agents.amounts(agent.id)),
+        agents.amounts(agent.id),
         nodes.agent(agent.id),
-        unavailableOnSqlError(agents.counts(agent)),
-        unavailableOnSqlError(agents.webhooks(agent.id)),
-        unavailableOnSqlError(audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG }))
+        agents.counts(agent),
+        agents.webhooks(agent.id),
+        audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
       ], { concurrency: "unbounded" })
-      const [oldest] = yield* unavailableOnSqlError(agents.waiting(agent.id, amounts.deliveredThrough, now, 1))
+      const [oldest] = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, 1)
       const shown: AgentDetail = {
         ...lineOf(agent, now),
         words: wordsOf(agent, now),
@@ -123,7 +122,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         const limit = pageSize(query.limit)
         const order = query.order ?? "handle"
         const after = query.cursor === undefined || order === "waiting" ? "" : yield* decodeCursor(AfterHandle)(query.cursor)
-        const rows = yield* unavailableOnSqlError(agents.search({
+        const rows = yield* agents.search({
           handle: lowerCase((query.handle ?? "").trim().replace(/^@/, "")),
           email: (query.email ?? "").trim().toLowerCase(),
           status: query.status ?? null,
@@ -131,7 +130,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
           after,
           now,
           limit
-        }))
+        })
         return {
           agents: rows.map((row) => ({ ...lineOf(row, now), undelivered: row.undelivered, waiting_since: isoOrNull(row.waitingSince) })),
           next_cursor: rows.length < limit || order === "waiting" ? null : encodeCursor(rows.at(-1)!.handle)
@@ -142,11 +141,11 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         const agent = yield* find(params.handle)
         const now = yield* Clock.currentTimeMillis
         const [amounts, here, webhooks] = yield* Effect.all([
-          unavailableOnSqlError(agents.amounts(agent.id)),
+          agents.amounts(agent.id),
           nodes.agent(agent.id),
-          unavailableOnSqlError(agents.webhooks(agent.id))
+          agents.webhooks(agent.id)
         ], { concurrency: "unbounded" })
-        const waiting = yield* unavailableOnSqlError(agents.waiting(agent.id, amounts.deliveredThrough, now, LOOKED))
+        const waiting = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, LOOKED)
         return explain({
           handle: agent.handle,
           status: statusOf(agent, now),
@@ -167,7 +166,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         const { operator } = yield* CurrentOperator
         const agent = yield* find(params.handle)
         yield* notDeleted(agent)
-        yield* unavailableOnSqlError(audit.note({ operator, action: "disconnect", handle: agent.handle, detail: payload.reason ?? null }))
+        yield* audit.note({ operator, action: "disconnect", handle: agent.handle, detail: payload.reason ?? null })
         const { closed, silent } = yield* nodes.disconnect(agent.id)
         const missing = silent.length === 0 ? "" : ` ${silent.join(", ")} did not answer.`
         return { ok: true as const, message: `${closed === 1 ? "1 socket is" : `${closed} sockets are`} closed.${missing}`, sockets: closed }
@@ -175,22 +174,20 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
       suspend: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
         const agent = yield* find(params.handle)
-        yield* unavailableOnSqlError(agents.suspend(agent, { operator, reason: payload.reason ?? null }))
+        yield* agents.suspend(agent, { operator, reason: payload.reason ?? null })
         return yield* detail(agent.handle)
       }),
       restore: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
         const agent = yield* find(params.handle)
-        yield* unavailableOnSqlError(agents.restore(agent, { operator, reason: payload.reason ?? null }))
+        yield* agents.restore(agent, { operator, reason: payload.reason ?? null })
         return yield* detail(agent.handle)
       }),
       erase: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
         const agent = yield* find(params.handle)
         if (payload.confirm !== agent.handle) return yield* ValidationFailed.field("confirm", "must be the agent's handle")
-        const erased = yield* unavailableOnSqlError(
-          erasure.erase({ agentId: agent.id, handle: agent.handle, operator, reason: payload.reason ?? null })
-        )
+        const erased = yield* erasure.erase({ agentId: agent.id, handle: agent.handle, operator, reason: payload.reason ?? null })
         return { ok: true as const, ...erased }
       })
     })

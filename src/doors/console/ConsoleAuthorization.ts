@@ -1,7 +1,6 @@
 import { Cause, Context, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
-import type { SqlError } from "effect/sql"
 import { Budgets } from "#domain/auth/Budgets"
 import { AuditLog, withoutAddresses } from "#doors/operator/AuditLog"
 import { type Access, ConsoleAccess } from "#doors/operator/ConsoleAccess"
@@ -81,16 +80,13 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
       const budgets = yield* Budgets
       const config = yield* Config
 
-      const unavailable = (error: SqlError.SqlError) =>
-        Effect.andThen(Effect.logWarning("An operator could not be admitted: the database does not answer", error), new Unavailable())
-
       return (httpEffect, { endpoint }) =>
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
           Effect.gen(function*() {
             yield* budgets.ofAddress(request)
             const looks = request.method === "GET" || request.method === "HEAD"
             const { kind, token } = credentialOf(request)
-            const operator = yield* Effect.catchTag(access.check(kind, token, looks), "SqlError", unavailable)
+            const operator = yield* access.check(kind, token, looks)
             if (operator === undefined) return yield* hidden()
             if (!looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"])) {
               return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
@@ -98,7 +94,7 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
             const noted = (action: string, detail: string | null) => {
               const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
               // Operators must be able to see why a database accepts no writes. In that case, the note goes to the server's log.
-              return Effect.catch(Effect.timeout(audit.note(note), looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT), (error) =>
+              return Effect.catch(Effect.timeout(Effect.catchDefect(audit.note(note), Effect.fail), looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT), (error) =>
                 Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
             }
             if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))

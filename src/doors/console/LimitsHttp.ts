@@ -1,6 +1,5 @@
 import { Clock, Effect, Result, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { Conflict } from "#doors/operator/Conflict"
@@ -59,16 +58,16 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
     }
     const idOf = Effect.fnUntraced(function*(handle: string | null | undefined) {
       if (handle === null || handle === undefined) return null
-      const agent = yield* unavailableOnSqlError(agents.find(handle))
+      const agent = yield* agents.find(handle)
       return agent.deletedAt !== null ? yield* new NotFound({ message: "No agent has this handle." }) : agent.id
     })
     const shown = (name: LimitName, agentId: string | null) =>
-      Effect.map(unavailableOnSqlError(changes.list), (all) => shownOf(name, config, all, agentId))
+      Effect.map(changes.list, (all) => shownOf(name, config, all, agentId))
 
     return handlers.handleAll({
       limits: Effect.fnUntraced(function*({ query }) {
         const agentId = yield* idOf(query.agent)
-        const all = yield* unavailableOnSqlError(changes.list)
+        const all = yield* changes.list
         return { limits: names.map((name) => shownOf(name, config, all, agentId)) }
       }),
       changeLimit: Effect.fnUntraced(function*({ params, payload }) {
@@ -87,26 +86,26 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
         if (until !== null && !(until > (yield* Clock.currentTimeMillis))) {
           return yield* ValidationFailed.field("until", "must be a date-time in the future, or null")
         }
-        const done = yield* unavailableOnSqlError(changes.change({ name, agentId, operator, value: payload.value, until, reason: payload.reason ?? null }))
+        const done = yield* changes.change({ name, agentId, operator, value: payload.value, until, reason: payload.reason ?? null })
         return done ? yield* shown(name, agentId) : yield* new Conflict({ message: "Too many limits are changed: take some back first." })
       }),
       takeBackLimit: Effect.fnUntraced(function*({ params, query }) {
         const { operator } = yield* CurrentOperator
         const name = yield* named(params.name)
         const agentId = yield* idOf(query.agent)
-        const done = yield* unavailableOnSqlError(changes.takeBack({ name, agentId, operator }))
+        const done = yield* changes.takeBack({ name, agentId, operator })
         return done ? yield* shown(name, agentId) : yield* new NotFound({ message: "This limit is not changed." })
       }),
       audit: Effect.fnUntraced(function*({ query }) {
         const limit = pageSize(query.limit)
         const before = query.cursor === undefined ? null : yield* decodeCursor(Schema.Int)(query.cursor)
-        const rows = yield* unavailableOnSqlError(audit.list({
+        const rows = yield* audit.list({
           handle: query.agent ?? null,
           operator: query.operator ?? null,
           looks: query.looks !== "false",
           before,
           limit
-        }))
+        })
         return {
           entries: rows.map(({ at, ...row }) => ({ ...row, at: iso(at) })),
           next_cursor: rows.length < limit ? null : encodeCursor(rows.at(-1)!.no)

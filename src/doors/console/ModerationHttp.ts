@@ -1,6 +1,5 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { statusOf } from "#doors/operator/AgentAdmin"
 import { DeadDeliveries, type Retried } from "#doors/operator/DeadDeliveries"
 import { type Report, Reports } from "#doors/operator/Reports"
@@ -55,33 +54,33 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
     const decide = Effect.fnUntraced(function*(id: string, state: "upheld" | "dismissed", note: string | null) {
       const { operator } = yield* CurrentOperator
       const now = yield* Clock.currentTimeMillis
-      return reportOf(yield* unavailableOnSqlError(reports.decide({ id, state, operator, note })), now)
+      return reportOf(yield* reports.decide({ id, state, operator, note }), now)
     })
     const retry = (which: Retried) =>
-      Effect.flatMap(CurrentOperator, ({ operator }) => unavailableOnSqlError(deadDeliveries.retry(which, operator)))
+      Effect.flatMap(CurrentOperator, ({ operator }) => deadDeliveries.retry(which, operator))
 
     return handlers.handleAll({
       groups: Effect.fnUntraced(function*({ query }) {
         const limit = pageSize(query.limit)
         const after = query.cursor === undefined ? "" : yield* decodeCursor(CursorId)(query.cursor)
-        const rows = yield* unavailableOnSqlError(groups.find({ name: query.name ?? "", member: query.member ?? null, after, limit }))
+        const rows = yield* groups.find({ name: query.name ?? "", member: query.member ?? null, after, limit })
         return { groups: rows.map(groupOf), next_cursor: rows.length < limit ? null : encodeCursor(rows.at(-1)!.id) }
       }),
       group: Effect.fnUntraced(function*({ params }) {
-        const group = yield* unavailableOnSqlError(groups.one(params.id))
+        const group = yield* groups.one(params.id)
         if (group === undefined) return yield* new NotFound({ message: "There is no such group." })
-        const members = yield* unavailableOnSqlError(groups.members(group.id))
+        const members = yield* groups.members(group.id)
         return {
           ...groupOf(group),
           members: members.map(({ handle, joinedAt, role }) => ({ handle, role, joined_at: iso(joinedAt) })),
-          invites: yield* unavailableOnSqlError(groups.invites(group.id))
+          invites: yield* groups.invites(group.id)
         }
       }),
       reports: Effect.fnUntraced(function*({ query }) {
         const now = yield* Clock.currentTimeMillis
         const limit = pageSize(query.limit)
         const after = query.cursor === undefined ? null : yield* decodeCursor(AfterReport)(query.cursor)
-        const rows = yield* unavailableOnSqlError(reports.list({ state: query.state ?? "open", agent: query.agent ?? null, after, limit }))
+        const rows = yield* reports.list({ state: query.state ?? "open", agent: query.agent ?? null, after, limit })
         const last = rows.at(-1)
         return {
           reports: rows.map((row) => reportOf(row, now)),
@@ -94,7 +93,7 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
         const limit = pageSize(query.limit)
         const cursor = query.cursor === undefined ? null : yield* decodeCursor(AfterDelivery)(query.cursor)
         const after = cursor === null ? null : { at: cursor.at, no: Number(cursor.id) }
-        const rows = yield* unavailableOnSqlError(deadDeliveries.list({ agent: query.agent ?? null, webhook: query.webhook ?? null, after, limit }))
+        const rows = yield* deadDeliveries.list({ agent: query.agent ?? null, webhook: query.webhook ?? null, after, limit })
         const last = rows.at(-1)
         return {
           deliveries: rows.map(({ active, createdAt, deadAt, webhookId, ...row }) => ({

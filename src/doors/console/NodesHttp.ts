@@ -1,7 +1,6 @@
 import { Clock, Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { Readiness } from "#ground/platform/Readiness"
@@ -45,7 +44,7 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
         })
 
     const noted = (action: string, detail: string) =>
-      Effect.flatMap(CurrentOperator, ({ operator }) => unavailableOnSqlError(audit.note({ operator, action, handle: null, detail })))
+      Effect.flatMap(CurrentOperator, ({ operator }) => audit.note({ operator, action, handle: null, detail }))
 
     return handlers.handleAll({
       overview: () => overview(true),

@@ -86,7 +86,7 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
     if (failure instanceof OperatorRefused) return { _tag: "Refused", message: failure.message }
     yield* Effect.logError("An operator's command failed", exit.cause)
-    return { _tag: "Refused", message: `The server failed: ${failure?.message ?? "see its log"}` }
+    return { _tag: "Refused", message: `The server failed: ${(failure?.cause instanceof Error ? failure.cause : failure)?.message ?? "see its log"}` }
   })
 
   const open = new Set<Socket>()

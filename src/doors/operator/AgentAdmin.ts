@@ -1,9 +1,10 @@
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { type AgentStatus, statusAt } from "#domain/agents/Agent"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { iso } from "#ground/wire/Text"
-import { NotFound } from "#ground/wire/WireError"
+import { NotFound, type Unavailable } from "#ground/wire/WireError"
 import { Conflict } from "./Conflict.ts"
 
 /** An account as operators see it; times in milliseconds. */
@@ -113,30 +114,31 @@ interface Because {
  * restoration in the commit of the change. Nothing is prepared, because it runs seldom.
  */
 export class AgentAdmin extends Context.Service<AgentAdmin, {
-  readonly search: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundAgent>, SqlError.SqlError>
+  readonly search: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundAgent>, Unavailable>
   /** The account with a normalised handle, also if it is deleted. */
-  readonly find: (handle: string) => Effect.Effect<AgentAccount, NotFound | SqlError.SqlError>
+  readonly find: (handle: string) => Effect.Effect<AgentAccount, NotFound | Unavailable>
   /** Those that can restrict or suspend the agent now. */
-  readonly counts: (agent: AgentAccount) => Effect.Effect<ReadonlyArray<Count>, SqlError.SqlError>
-  readonly suspend: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | SqlError.SqlError>
+  readonly counts: (agent: AgentAccount) => Effect.Effect<ReadonlyArray<Count>, Unavailable>
+  readonly suspend: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
   /** Ends a suspension or restriction. No block or report up to now counts any more. */
-  readonly restore: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | SqlError.SqlError>
-  readonly amounts: (agentId: string) => Effect.Effect<Amounts, SqlError.SqlError>
+  readonly restore: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
+  readonly amounts: (agentId: string) => Effect.Effect<Amounts, Unavailable>
   /** The envelopes that wait above the inbox number `through`, the oldest first. */
-  readonly waiting: (agentId: string, through: number, now: number, limit: number) => Effect.Effect<ReadonlyArray<WaitingRow>, SqlError.SqlError>
-  readonly webhooks: (agentId: string) => Effect.Effect<ReadonlyArray<WebhookRow>, SqlError.SqlError>
+  readonly waiting: (agentId: string, through: number, now: number, limit: number) => Effect.Effect<ReadonlyArray<WaitingRow>, Unavailable>
+  readonly webhooks: (agentId: string) => Effect.Effect<ReadonlyArray<WebhookRow>, Unavailable>
 }>()("parley/operator/AgentAdmin") {
   static readonly layer = Layer.effect(
     AgentAdmin,
     Effect.gen(function*() {
       const enforcement = yield* Enforcement
+      const { query } = yield* Database
       const sql = yield* SqlClient.SqlClient
       const columns = sql.literal(`id, handle, email, display_name AS "displayName", status, restricted_until AS "restrictedUntil",
         suspended_at AS "suspendedAt", counted_from AS "countedFrom", inbox_mode AS "inboxMode",
         group_invite_policy AS "groupInvitePolicy", created_at AS "createdAt", deleted_at AS "deletedAt"`)
       return AgentAdmin.of({
         search: ({ after, email, handle, limit, now, order, status }) =>
-          sql<FoundAgent>`
+          query<FoundAgent>`
             SELECT ${columns}, undelivered, (
               SELECT m.created_at FROM envelopes e LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
               WHERE found.undelivered > 0 AND e.recipient_id = found.id AND e.no > found.delivered_through AND e.delivered_at IS NULL ORDER BY e.no LIMIT 1
@@ -162,7 +164,7 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
             ) found
             ORDER BY ${order === "handle" ? sql`handle` : sql`undelivered DESC, handle`}`,
         find: Effect.fnUntraced(function*(handle) {
-          const [agent] = yield* sql<AgentAccount>`SELECT ${columns} FROM agents WHERE handle = ${handle}`
+          const [agent] = yield* query<AgentAccount>`SELECT ${columns} FROM agents WHERE handle = ${handle}`
           return agent ?? (yield* new NotFound({ message: "No agent has this handle." }))
         }),
         counts: Effect.fnUntraced(function*(agent) {
@@ -187,7 +189,7 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
         }),
         amounts: (agentId) =>
           Effect.map(
-            sql<Amounts>`
+            query<Amounts>`
               SELECT COALESCE(i.last_no, 0) AS "lastNo", COALESCE(i.undelivered, 0) AS undelivered,
                 COALESCE(i.delivered_through, 0) AS "deliveredThrough",
                 (SELECT count(*) FROM participants p WHERE p.agent_id = a.id) AS conversations,
@@ -213,7 +215,7 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
             (rows) => rows[0]!
           ),
         waiting: (agentId, through, now, limit) =>
-          sql<WaitingRow>`
+          query<WaitingRow>`
             SELECT m.created_at AS at, e.conversation_id AS "conversationId", e.seq, EXISTS (
               SELECT FROM mutes u WHERE u.muter_id = ${agentId} AND u.target_id IN (m.sender_id, e.conversation_id)
                 AND (u.muted_until IS NULL OR u.muted_until > ${now})
@@ -225,7 +227,7 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
             LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
             ORDER BY e.no`,
         webhooks: (agentId) =>
-          sql<WebhookRow>`
+          query<WebhookRow>`
             SELECT w.id, w.url, w.events, w.active, w.paused_until AS "pausedUntil",
               (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL) AS waiting,
               (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.delivered = false) AS dead,

@@ -1,6 +1,8 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { MASKED } from "#domain/agents/Agent"
+import type { Unavailable } from "#ground/wire/WireError"
 
 export interface AuditEntry {
   readonly no: number
@@ -44,7 +46,7 @@ export const withoutAddresses = (url: string): string =>
  * address in rows that have it (src/domain/accounts/ErasuresRepo.ts).
  */
 export class AuditLog extends Context.Service<AuditLog, {
-  readonly note: (note: AuditNote) => Effect.Effect<void, SqlError.SqlError>
+  readonly note: (note: AuditNote) => Effect.Effect<void, Unavailable>
   /**
    * Entries with a number below `before`, the newest first, of one agent or of all, by one operator or by all. `looks` includes actions
    * that only read.
@@ -55,20 +57,20 @@ export class AuditLog extends Context.Service<AuditLog, {
     readonly looks: boolean
     readonly before: number | null
     readonly limit: number
-  }) => Effect.Effect<ReadonlyArray<AuditEntry>, SqlError.SqlError>
+  }) => Effect.Effect<ReadonlyArray<AuditEntry>, Unavailable>
 }>()("parley/operator/AuditLog") {
   static readonly layer = Layer.effect(
     AuditLog,
-    Effect.map(SqlClient.SqlClient, (sql) =>
+    Effect.map(Effect.all([Database, SqlClient.SqlClient]), ([{ query }, sql]) =>
       AuditLog.of({
         note: Effect.fnUntraced(function*({ action, detail, handle, operator }) {
           const at = yield* Clock.currentTimeMillis
-          yield* sql`
+          yield* query`
             INSERT INTO audit_log (at, operator, action, agent_id, reason)
             VALUES (${at}, ${operator}, ${action}, (SELECT id FROM agents WHERE handle = ${handle}), ${detail})`
         }),
         list: ({ before, handle, limit, looks, operator }) =>
-          sql<AuditEntry>`
+          query<AuditEntry>`
             SELECT l.no, l.at, l.operator, l.action, a.handle AS agent, l.reason AS detail
             FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
             WHERE ${before === null ? sql`true` : sql`l.no < ${before}`}

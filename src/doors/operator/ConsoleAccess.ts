@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Ids, sha256 } from "#ground/platform/Ids"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { ASKS } from "./AuditLog.ts"
@@ -51,13 +50,13 @@ const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "sess
  */
 export class ConsoleAccess extends Context.Service<ConsoleAccess, {
   /** Makes a one-time link for this operator. */
-  readonly link: (operator: string) => Effect.Effect<IssuedAccess, SqlError.SqlError>
+  readonly link: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
   /** Makes a program's token that is valid for `days` days. */
-  readonly program: (operator: string, name: string, days: number) => Effect.Effect<IssuedAccess, SqlError.SqlError>
+  readonly program: (operator: string, name: string, days: number) => Effect.Effect<IssuedAccess, Unavailable>
   /** Makes a token that is valid for a minute, for one command of `npm run admin`. */
-  readonly errand: (operator: string) => Effect.Effect<IssuedAccess, SqlError.SqlError>
+  readonly errand: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
   /** Turns a link's token into a session, once; undefined if the token is unknown, used or expired. */
-  readonly redeem: (token: string) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, SqlError.SqlError>
+  readonly redeem: (token: string) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, Unavailable>
   /**
    * The valid session of a cookie, or the valid program's token; undefined if there is none. With `readsOn`, and while the
    * database does not answer, a credential stays valid for five minutes after this node has checked it.
@@ -66,11 +65,11 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
     kind: "session" | "token",
     token: string,
     readsOn: boolean
-  ) => Effect.Effect<Access | undefined, SqlError.SqlError | Unavailable>
+  ) => Effect.Effect<Access | undefined, Unavailable>
   /** The valid sessions and program tokens, the newest first, without the tokens of `errand`. */
-  readonly list: Effect.Effect<ReadonlyArray<Access>, SqlError.SqlError>
+  readonly list: Effect.Effect<ReadonlyArray<Access>, Unavailable>
   /** Ends a session or token from the commit on, on every node; false if there is none. */
-  readonly end: (id: string, operator: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly end: (id: string, operator: string) => Effect.Effect<boolean, Unavailable>
 }>()("parley/operator/ConsoleAccess") {
   static readonly layer = Layer.effect(
     ConsoleAccess,

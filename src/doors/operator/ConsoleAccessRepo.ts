@@ -1,5 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 export interface AccessRow {
   readonly id: string
@@ -29,7 +31,7 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly at: number
     readonly expiresAt: number
     readonly action: string
-  }) => Effect.Effect<void, SqlError.SqlError>
+  }) => Effect.Effect<void, Unavailable>
   /** Uses up a link and makes its session; undefined if no such link is valid. Of two concurrent calls, one gets the session. */
   readonly redeem: (given: {
     readonly link: Buffer
@@ -37,21 +39,21 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly hash: Buffer
     readonly at: number
     readonly expiresAt: number
-  }) => Effect.Effect<AccessRow | undefined, SqlError.SqlError>
-  readonly find: (kind: "session" | "token", hash: Buffer, at: number) => Effect.Effect<AccessRow | undefined, SqlError.SqlError>
+  }) => Effect.Effect<AccessRow | undefined, Unavailable>
+  readonly find: (kind: "session" | "token", hash: Buffer, at: number) => Effect.Effect<AccessRow | undefined, Unavailable>
   /** Sessions and programs' tokens that are valid at this time. The tokens of `npm run admin` are not among them. */
-  readonly living: (at: number) => Effect.Effect<ReadonlyArray<AccessRow>, SqlError.SqlError>
-  readonly end: (id: string, operator: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly living: (at: number) => Effect.Effect<ReadonlyArray<AccessRow>, Unavailable>
+  readonly end: (id: string, operator: string, at: number) => Effect.Effect<boolean, Unavailable>
 }>()("parley/operator/ConsoleAccessRepo") {
   static readonly layer = Layer.effect(
     ConsoleAccessRepo,
-    Effect.map(SqlClient.SqlClient, (sql) => {
+    Effect.map(Effect.all([Database, SqlClient.SqlClient]), ([{ query }, sql]) => {
       const columns = sql.literal(
         `id, kind, operator, name, created_at AS "createdAt", last_used_at AS "lastUsedAt", expires_at AS "expiresAt"`
       )
       return ConsoleAccessRepo.of({
         insert: ({ action, at, expiresAt, hash, id, kind, name, operator }) =>
-          Effect.asVoid(sql`
+          Effect.asVoid(query`
             WITH gone AS (DELETE FROM console_access WHERE expires_at < ${at - KEPT_MS}),
             made AS (
               INSERT INTO console_access (id, kind, token_hash, operator, name, created_at, expires_at)
@@ -60,7 +62,7 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
             INSERT INTO audit_log (at, operator, action, reason) VALUES (${at}, ${operator}, ${action}, ${name})`),
         redeem: ({ at, expiresAt, hash, id, link }) =>
           Effect.map(
-            sql<AccessRow>`
+            query<AccessRow>`
               WITH used AS (
                 UPDATE console_access SET ended_at = ${at}, last_used_at = ${at}
                 WHERE token_hash = ${link} AND kind = 'link' AND ended_at IS NULL AND expires_at > ${at}
@@ -75,23 +77,23 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
           ),
         find: (kind, hash, at) =>
           Effect.gen(function*() {
-            const [row] = yield* sql<AccessRow>`
+            const [row] = yield* query<AccessRow>`
               SELECT ${columns} FROM console_access
               WHERE token_hash = ${hash} AND kind = ${kind} AND ended_at IS NULL AND expires_at > ${at}`
             if (row !== undefined && at - (row.lastUsedAt ?? 0) > USED_MS) {
-              yield* sql`UPDATE console_access SET last_used_at = ${at} WHERE id = ${row.id}`
+              yield* query`UPDATE console_access SET last_used_at = ${at} WHERE id = ${row.id}`
             }
             return row
           }),
         living: (at) =>
-          sql<AccessRow>`
+          query<AccessRow>`
             SELECT ${columns} FROM console_access
             WHERE (kind = 'session' OR (kind = 'token' AND expires_at - created_at > ${ERRAND_MS}))
               AND ended_at IS NULL AND expires_at > ${at}
             ORDER BY created_at DESC, id`,
         end: (id, operator, at) =>
           Effect.map(
-            sql`
+            query`
               WITH done AS (
                 UPDATE console_access SET ended_at = ${at}
                 WHERE id = ${id} AND kind <> 'link' AND ended_at IS NULL AND expires_at > ${at} RETURNING id

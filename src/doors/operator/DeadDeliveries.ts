@@ -1,6 +1,8 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import type { Unavailable } from "#ground/wire/WireError"
 import { AuditLog } from "./AuditLog.ts"
 
 /** A webhook delivery whose attempts have all failed; times in milliseconds. */
@@ -35,24 +37,25 @@ export class DeadDeliveries extends Context.Service<DeadDeliveries, {
     readonly webhook: string | null
     readonly after: { readonly at: number; readonly no: number } | null
     readonly limit: number
-  }) => Effect.Effect<ReadonlyArray<DeadDelivery>, SqlError.SqlError>
+  }) => Effect.Effect<ReadonlyArray<DeadDelivery>, Unavailable>
   /**
    * Makes dead deliveries due again from the first attempt on, and returns their number. Activates their webhooks, and ends the pauses of
    * these webhooks. A retry of several deliveries that finds none writes an audit row too.
    */
-  readonly retry: (which: Retried, operator: string) => Effect.Effect<number, SqlError.SqlError>
+  readonly retry: (which: Retried, operator: string) => Effect.Effect<number, Unavailable>
 }>()("parley/operator/DeadDeliveries") {
   static readonly layer = Layer.effect(
     DeadDeliveries,
     Effect.gen(function*() {
       const audit = yield* AuditLog
       const signals = yield* WebhookSignals
+      const { query } = yield* Database
       const sql = yield* SqlClient.SqlClient
 
       /** Retries up to AT_ONCE deliveries; returns the agent of each. */
       const retrySome = Effect.fnUntraced(function*({ agent, no, webhook }: Retried, operator: string) {
         const at = yield* Clock.currentTimeMillis
-        return yield* sql<{ readonly agent_id: string }>`
+        return yield* query<{ readonly agent_id: string }>`
           WITH these AS (
             SELECT d.no FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id AND w.deleted_at IS NULL
             WHERE d.delivered = false
@@ -75,7 +78,7 @@ export class DeadDeliveries extends Context.Service<DeadDeliveries, {
 
       return DeadDeliveries.of({
         list: ({ after, agent, limit, webhook }) =>
-          sql<DeadDelivery>`
+          query<DeadDelivery>`
             SELECT d.no, a.handle AS agent, d.webhook_id AS "webhookId", w.active, w.url, d.event, d.attempts, d.failure,
               d.created_at AS "createdAt", d.finished_at AS "deadAt"
             FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id JOIN agents a ON a.id = w.agent_id

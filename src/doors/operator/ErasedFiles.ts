@@ -1,8 +1,9 @@
 import { Clock, Context, Duration, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import type { SqlError } from "effect/sql"
 import type { Batch } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
 import { type Patience, Vacuum } from "#ground/database/Vacuum"
+import type { Unavailable } from "#ground/wire/WireError"
 import { AuditLog } from "./AuditLog.ts"
 
 /** Large tables that contain nothing that an erasure removes. */
@@ -24,14 +25,13 @@ const NOTHING: Batch = { rows: 0, more: false }
  */
 export class ErasedFiles extends Context.Service<ErasedFiles, {
   /** Rewrites the next table. */
-  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
 }>()("parley/operator/ErasedFiles") {
   static readonly layer = Layer.effect(
     ErasedFiles,
     Effect.gen(function*() {
       const audit = yield* AuditLog
-      const { driver } = yield* Database
-      const sql = yield* SqlClient.SqlClient
+      const { driver, query } = yield* Database
       const vacuum = yield* Vacuum
       /** Entries of the audit log up to this number have been read. */
       let read = 0
@@ -47,7 +47,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       let through = 0
 
       const lookAtLog = Effect.gen(function*() {
-        const [row] = yield* sql<Record<"last" | "erase" | "erasedAt" | "rewrite" | "rewrittenAt", number | null>>`
+        const [row] = yield* query<Record<"last" | "erase" | "erasedAt" | "rewrite" | "rewrittenAt", number | null>>`
           SELECT max(no) AS last, max(no) FILTER (WHERE action = 'erase') AS erase, max(at) FILTER (WHERE action = 'erase') AS "erasedAt",
             max(no) FILTER (WHERE action = ${REWRITTEN}) AS rewrite, max(at) FILTER (WHERE action = ${REWRITTEN}) AS "rewrittenAt"
           FROM audit_log WHERE no > ${read}`
@@ -62,12 +62,12 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
         const now = yield* Clock.currentTimeMillis
         const second = erased.at + SECOND_MS
         if (rewritten.no > erased.no && (now < second || rewritten.at >= second)) return false
-        const unfinished = yield* sql`SELECT 1 FROM deletions WHERE erase LIMIT 1`
+        const unfinished = yield* query`SELECT 1 FROM deletions WHERE erase LIMIT 1`
         return unfinished.length === 0 || now > erased.at + UNFINISHED_MS
       })
 
       const begin = Effect.gen(function*() {
-        const tables = yield* sql<{ readonly name: string }>`
+        const tables = yield* query<{ readonly name: string }>`
           SELECT oid::regclass::text AS name FROM pg_class
           WHERE relkind = 'r' AND relpersistence = 'p' AND relnamespace = 'public'::regnamespace AND relname <> ALL(${HISTORY}::text[])
           ORDER BY relname`

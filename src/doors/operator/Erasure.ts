@@ -1,5 +1,4 @@
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
 import { Accounts } from "#domain/agents/Accounts"
 import { Database } from "#ground/database/Sql"
 import type { Unavailable } from "#ground/wire/WireError"
@@ -92,19 +91,18 @@ export class Erasure extends Context.Service<Erasure, {
     readonly handle: string
     readonly operator: string
     readonly reason: string | null
-  }) => Effect.Effect<Erased, Unavailable | SqlError.SqlError>
+  }) => Effect.Effect<Erased, Unavailable>
 }>()("parley/operator/Erasure") {
   static readonly layer = Layer.effect(
     Erasure,
     Effect.gen(function*() {
       const accounts = yield* Accounts
       const audit = yield* AuditLog
-      const sql = yield* SqlClient.SqlClient
-      const { driver } = yield* Database
+      const { driver, query } = yield* Database
       return Erasure.of({
         erase: Effect.fn("Erasure.erase")(function*({ agentId, handle, operator, reason }) {
           yield* accounts.erase(agentId, audit.note({ operator, action: "erase", handle, detail: reason }))
-          const [row] = yield* sql<{ readonly done: boolean }>`SELECT position('@' IN email) = 0 AS done FROM agents WHERE id = ${agentId}`
+          const [row] = yield* query<{ readonly done: boolean }>`SELECT position('@' IN email) = 0 AS done FROM agents WHERE id = ${agentId}`
           return {
             message: row?.done === true
               ? `@${handle} is erased. Data written meanwhile is removed within two minutes.`

@@ -1,7 +1,8 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
 import { Limits } from "#ground/rates/Limits"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** How often changes are read: twice within the second after which a change must be in force on every node (wire.md O). */
 const LOOK = "400 millis"
@@ -55,23 +56,23 @@ export interface Change {
  * lost, also across restarts. While the database does not answer, the changes that were read last hold.
  */
 export class LimitChanges extends Context.Service<LimitChanges, {
-  readonly list: Effect.Effect<ReadonlyArray<StoredChange>, SqlError.SqlError>
+  readonly list: Effect.Effect<ReadonlyArray<StoredChange>, Unavailable>
   /** Stores a change, which replaces an earlier one of this limit and agent. In force here at once. False if there are too many. */
   readonly change: (
     change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
-  ) => Effect.Effect<boolean, SqlError.SqlError>
+  ) => Effect.Effect<boolean, Unavailable>
   /** Ends a change. False if there is none. */
-  readonly takeBack: (change: Change) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly takeBack: (change: Change) => Effect.Effect<boolean, Unavailable>
 }>()("parley/operator/LimitChanges") {
   static readonly layer = Layer.effect(
     LimitChanges,
     Effect.gen(function*() {
       const limits = yield* Limits
-      const sql = yield* SqlClient.SqlClient
+      const { query } = yield* Database
 
       const list = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
-        return yield* sql<StoredChange>`
+        return yield* query<StoredChange>`
           SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
           FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
           WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
@@ -87,7 +88,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
         change: Effect.fnUntraced(function*({ agentId, name, operator, reason, until, value }) {
           const at = yield* Clock.currentTimeMillis
           const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${reason === null ? "" : `: ${reason}`}`
-          const rows = yield* sql`
+          const rows = yield* query`
             WITH gone AS (DELETE FROM limit_changes WHERE until <= ${at}),
             done AS (
               INSERT INTO limit_changes (name, agent_id, value, until, operator, changed_at, reason)
@@ -106,7 +107,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
         }),
         takeBack: Effect.fnUntraced(function*({ agentId, name, operator }) {
           const at = yield* Clock.currentTimeMillis
-          const rows = yield* sql`
+          const rows = yield* query`
             WITH done AS (
               DELETE FROM limit_changes WHERE name = ${name} AND agent_id = ${agentId ?? ""} RETURNING name
             ), noted AS (

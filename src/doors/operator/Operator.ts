@@ -1,5 +1,5 @@
 import { Clock, Context, Data, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import type { SqlError } from "effect/sql"
 import { backUp } from "#domain/archives/Backup"
 import { Database } from "#ground/database/Sql"
 import { NodeTable } from "#ground/cluster/NodeTable"
@@ -11,7 +11,7 @@ import { DisplayName, isRegistrable, statusAt } from "#domain/agents/Agent"
 import { publicUrl, reachableUrl } from "#ground/platform/PublicUrl"
 import { Config, effective, type Settings } from "#ground/platform/Config"
 import { HandleInput, iso, isoOrNull } from "#ground/wire/Text"
-import type { NotFound } from "#ground/wire/WireError"
+import type { NotFound, Unavailable } from "#ground/wire/WireError"
 import { Email } from "#domain/registration/RegistrationApi"
 import { type AgentAccount, AgentAdmin, countShown, statusOf } from "./AgentAdmin.ts"
 import { AuditLog } from "./AuditLog.ts"
@@ -64,7 +64,7 @@ const isDisplayName = Schema.is(DisplayName)
  * the change. `show` and the lists write their row before they read. `restored` works in slices and writes its row at its end.
  */
 export class Operator extends Context.Service<Operator, {
-  readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
+  readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError | Unavailable>
 }>()("parley/operator/Operator") {
   static readonly layer = Layer.effect(
     Operator,
@@ -76,16 +76,16 @@ export class Operator extends Context.Service<Operator, {
       const counters = yield* RestoredCounters
       const deadDeliveries = yield* DeadDeliveries
       const reports = yield* Reports
-      const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
       const nodes = yield* NodeTable
       const pages = yield* AgentPages
       const erasure = yield* Erasure
       const database = yield* Database
+      const { query, transaction } = database
 
       const refuse = (message: string) => new OperatorRefused({ message })
       /** Refuses the command with the message of an action that was not possible. */
-      const refused = (action: Effect.Effect<void, NotFound | Conflict | SqlError.SqlError>) =>
+      const refused = (action: Effect.Effect<void, NotFound | Conflict | Unavailable>) =>
         Effect.catchTag(action, ["NotFound", "Conflict"], ({ message }) => refuse(message))
 
       const find = (handle: string) =>
@@ -165,7 +165,7 @@ export class Operator extends Context.Service<Operator, {
         if (command.displayName !== null && !isDisplayName(command.displayName)) {
           return yield* refuse("A display name has at most 100 characters, none of them a control character, and not blanks alone.")
         }
-        const made = yield* sql.withTransaction(Effect.forEach(handles, (handle) =>
+        const made = yield* transaction(Effect.forEach(handles, (handle) =>
           Effect.gen(function*() {
             const address = email ?? `${handle}@${NO_MAILBOX}`
             const account = yield* accounts.create({ handle, email: address, displayName: command.displayName, description: null })
@@ -303,7 +303,7 @@ export class Operator extends Context.Service<Operator, {
       })
 
       const schema = Effect.map(
-        sql<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`,
+        query<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`,
         ([row]) => row?.name ?? ""
       )
 
@@ -363,7 +363,7 @@ export class Operator extends Context.Service<Operator, {
         return { text: command.file, data: part === undefined ? null : { ...part, bytes: part.bytes.toString("base64") } }
       })
 
-      const run = (command: OperatorCommand): Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError> => {
+      const run = (command: OperatorCommand): Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError | Unavailable> => {
         switch (command._tag) {
           case "Show":
             return show(command.handle, command.operator)

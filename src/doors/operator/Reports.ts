@@ -1,7 +1,8 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { Database } from "#ground/database/Sql"
 import { Enforcement } from "#domain/enforcement/Enforcement"
-import { NotFound } from "#ground/wire/WireError"
+import { NotFound, type Unavailable } from "#ground/wire/WireError"
 import { Conflict } from "./Conflict.ts"
 import type { ReportState } from "./OperatorCommand.ts"
 
@@ -32,19 +33,20 @@ export class Reports extends Context.Service<Reports, {
     readonly agent: string | null
     readonly after: { readonly at: number; readonly id: string } | null
     readonly limit: number
-  }) => Effect.Effect<ReadonlyArray<Report>, SqlError.SqlError>
+  }) => Effect.Effect<ReadonlyArray<Report>, Unavailable>
   /** Decides a report that is open. A dismissed report no longer counts, and its agent is evaluated again before this returns. */
   readonly decide: (decision: {
     readonly id: string
     readonly state: "upheld" | "dismissed"
     readonly operator: string
     readonly note: string | null
-  }) => Effect.Effect<Report, NotFound | Conflict | SqlError.SqlError>
+  }) => Effect.Effect<Report, NotFound | Conflict | Unavailable>
 }>()("parley/operator/Reports") {
   static readonly layer = Layer.effect(
     Reports,
     Effect.gen(function*() {
       const enforcement = yield* Enforcement
+      const { query } = yield* Database
       const sql = yield* SqlClient.SqlClient
       const reports = sql.literal(`
         SELECT r.id, r.created_at AS "createdAt", a.handle AS reporter, b.handle AS reported, r.reason,
@@ -55,12 +57,12 @@ export class Reports extends Context.Service<Reports, {
           b.status, b.restricted_until AS "restrictedUntil", b.deleted_at AS "deletedAt"
         FROM reports r JOIN agents a ON a.id = r.agent_id JOIN agents b ON b.id = r.reported_id`)
       const find = Effect.fnUntraced(function*(id: string) {
-        const [report] = yield* sql<Report>`${reports} WHERE r.id = ${id}`
+        const [report] = yield* query<Report>`${reports} WHERE r.id = ${id}`
         return report ?? (yield* new NotFound({ message: "There is no such report." }))
       })
       return Reports.of({
         list: ({ after, agent, limit, state }) =>
-          sql<Report>`
+          query<Report>`
             ${reports}
             WHERE ${state === null ? sql`true` : state === "open" ? sql`r.decision IS NULL` : sql`r.decision = ${state}`}
               AND ${agent === null ? sql`true` : sql`b.handle = ${agent}`}
@@ -69,7 +71,7 @@ export class Reports extends Context.Service<Reports, {
         decide: Effect.fn("Reports.decide")(function*({ id, note, operator, state }) {
           const at = yield* Clock.currentTimeMillis
           // A dismissal makes an evaluation of the agent due.
-          const [decided] = yield* sql<{ readonly reported_id: string }>`
+          const [decided] = yield* query<{ readonly reported_id: string }>`
             WITH done AS (
               UPDATE reports SET decision = ${state}, decided_at = ${at}, decided_by = ${operator}, note = ${note}
               WHERE id = ${id} AND decision IS NULL RETURNING reported_id

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
@@ -15,14 +16,14 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
    * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
    * memory read it again.
    */
-  readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, SqlError.SqlError>
+  readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, Unavailable>
 }>()("parley/operator/RestoredCounters") {
   static readonly layer = Layer.effect(
     RestoredCounters,
-    Effect.map(SqlClient.SqlClient, (sql) => {
+    Effect.map(Database, ({ query }) => {
       /** Runs a statement for all rows, slice by slice in the order of their ids; returns the number of rows. */
       const inSlices = Effect.fnUntraced(function*(
-        slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, SqlError.SqlError>
+        slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, Unavailable>
       ) {
         let above = ""
         for (let moved = 0;;) {
@@ -36,14 +37,14 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
       return RestoredCounters.of({
         moveOn: Effect.gen(function*() {
           const conversations = yield* inSlices((above) =>
-            sql`
+            query`
               WITH held AS MATERIALIZED (
                 SELECT id FROM conversations WHERE id > ${above} ORDER BY id LIMIT ${AT_ONCE} FOR NO KEY UPDATE
               )
               UPDATE conversations c SET last_seq = c.last_seq + ${SEQS_AHEAD}, version = c.version + 1
               FROM held h WHERE c.id = h.id RETURNING c.id`)
           const inboxes = yield* inSlices((above) =>
-            sql`
+            query`
               WITH these AS MATERIALIZED (SELECT id FROM agents WHERE id > ${above} ORDER BY id LIMIT ${AT_ONCE}),
               held AS MATERIALIZED (
                 SELECT i.agent_id FROM inboxes i JOIN these s ON s.id = i.agent_id ORDER BY i.agent_id FOR NO KEY UPDATE OF i
@@ -54,7 +55,7 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
                 delivered_through = CASE WHEN inboxes.undelivered = 0 THEN inboxes.last_no + excluded.last_no
                   ELSE inboxes.delivered_through END
               RETURNING agent_id AS id`)
-          yield* sql`
+          yield* query`
             SELECT setval(pg_get_serial_sequence('webhook_deliveries', 'no'),
               nextval(pg_get_serial_sequence('webhook_deliveries', 'no')) + ${NUMBERS_AHEAD})`
           return { conversations, inboxes }

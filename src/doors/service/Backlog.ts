@@ -1,9 +1,9 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import type { Batch } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
 import { backlogMessages, backlogWebhooks } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import type { Unavailable } from "#ground/wire/WireError"
 
 /** The most deliveries that are counted for one webhook, so that a count is cheap for any number of waiting deliveries. */
 const MOST_PER_WEBHOOK = 1_000
@@ -21,7 +21,7 @@ SELECT
 
 /** Counts the messages and webhook deliveries that wait. The node that runs the job has the counts in its metrics. */
 export class Backlog extends Context.Service<Backlog, {
-  readonly count: Effect.Effect<Batch, SqlError.SqlError>
+  readonly count: Effect.Effect<Batch, Unavailable>
 }>()("parley/service/Backlog") {
   static readonly layer = Layer.effect(
     Backlog,

@@ -1,19 +1,32 @@
 import { Context, Effect, Scope, type Semaphore, Stream } from "effect"
-import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
+import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
 import { databaseWaits } from "#ground/platform/Metrics"
+import type { Unavailable } from "#ground/wire/WireError"
+import { unavailable } from "./SqlUnavailable.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /**
- * Direct access to the database below `SqlClient`, for statements that are worth preparing: each has one name and one
- * plan per connection. 64-bit integers are returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements
- * run on the connection of the transaction.
+ * The statements of the rooms. They fail with the wire's `Unavailable`, or with a defect if the database rejects them as
+ * invalid (SqlUnavailable.ts). A prepared statement has one name and one plan per connection. 64-bit integers are
+ * returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements run on the connection of the transaction.
  */
 export class Database extends Context.Service<Database, {
   readonly driver: "pg" | "pglite"
   readonly prepared: <Row extends object>(
     name: string,
     text: string
+  ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, Unavailable>
+  /** As `prepared`, but fails with the SQL error itself, for a caller that decides by the SQLSTATE. */
+  readonly raw: <Row extends object>(
+    name: string,
+    text: string
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
+  /** Runs a statement of `SqlClient` that is not worth preparing. Fragments of the statement are made with `SqlClient`. */
+  readonly query: <Row extends object>(
+    text: TemplateStringsArray,
+    ...params: Array<unknown>
+  ) => Effect.Effect<ReadonlyArray<Row>, Unavailable>
+  readonly transaction: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | Unavailable, R>
   /**
    * Runs one statement ahead of all queued ones, to check whether the database answers even under load. On PostgreSQL
    * probes share one connection of their own, and wait only for each other. The first probe opens this connection. On
@@ -141,21 +154,29 @@ export const services = Effect.fnUntraced(function*(options: {
     spanAttributes: [["db.system.name", "postgresql"]]
   })
   const texts = new Map<string, string>()
+  const raw = <Row extends object>(name: string, text: string) => {
+    if ((texts.get(name) ?? text) !== text) throw new Error(`two statements have the name ${name}`)
+    texts.set(name, text)
+    return (params: ReadonlyArray<unknown>): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> => {
+      // Every connection of this client is a session, and the caller knows what its statement returns.
+      const run = (connection: SqlConnection.Connection) =>
+        Effect.map((connection as Session).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
+      return Effect.withFiber((fiber) => {
+        const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
+        return transaction === undefined ? borrower(run) : run(transaction[0])
+      })
+    }
+  }
   const database = Database.of({
     driver: options.driver,
     prepared: <Row extends object>(name: string, text: string) => {
-      if ((texts.get(name) ?? text) !== text) throw new Error(`two statements have the name ${name}`)
-      texts.set(name, text)
-      return (params: ReadonlyArray<unknown>) => {
-        // Every connection of this client is a session, and the caller knows what its statement returns.
-        const run = (connection: SqlConnection.Connection) =>
-          Effect.map((connection as Session).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
-        return Effect.withFiber((fiber) => {
-          const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
-          return transaction === undefined ? borrower(run) : run(transaction[0])
-        })
-      }
+      const run = raw<Row>(name, text)
+      return (params) => Effect.catch(run(params), unavailable)
     },
+    raw,
+    query: <Row extends object>(text: TemplateStringsArray, ...params: Array<unknown>) =>
+      Effect.catch(client<Row>(text, ...params), unavailable),
+    transaction: (effect) => Effect.catchIf(client.withTransaction(effect), SqlError.isSqlError, unavailable),
     // The caller knows what its statement returns.
     probe: <Row extends object>(text: string) => Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>),
     backup: options.backup

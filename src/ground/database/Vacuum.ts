@@ -124,8 +124,8 @@ export class Vacuum extends Context.Service<Vacuum, {
       const freezeAge = yield* FreezeAge
       const freeDisk = yield* FreeDisk
       const clock = yield* Clock.Clock
-      const due = database.prepared<Table>("vacuum_due", DUE)
-      const readAge = database.prepared<{ readonly age: number }>("transaction_age", AGE)
+      const due = database.raw<Table>("vacuum_due", DUE)
+      const readAge = database.raw<{ readonly age: number }>("transaction_age", AGE)
       let measured: { readonly age: number; readonly skipped: number | undefined; readonly at: number } | undefined
       const recent = () => measured !== undefined && clock.currentTimeMillisUnsafe() - measured.at < 180_000 ? measured : undefined
       yield* transactionAge.readsIn(() => recent()?.age)

@@ -3,8 +3,8 @@ import { Cause, Effect, Exit, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { LogThrottle } from "#ground/platform/LogThrottle"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
-import { SqlErrorLines, unavailableOnSqlError } from "#ground/database/UnavailableOnSqlError"
-import { NotFound, Unavailable } from "#ground/wire/WireError"
+import { SqlErrorLines, unavailable } from "#ground/database/SqlUnavailable"
+import { Unavailable } from "#ground/wire/WireError"
 
 const away = sqlError(new DatabaseFault({ code: "57P01", message: "the database is shutting down" }), "execute")
 
@@ -20,39 +20,24 @@ const logged = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
 
 it.effect("a statement that fails, or takes too long, is 503 to the caller, and one line a second in the log", () =>
   Effect.gen(function*() {
+    const late = new Cause.TimeoutError("too long")
     const { lines, value } = yield* logged(Effect.gen(function*() {
-      const exits = [
-        yield* Effect.exit(unavailableOnSqlError(Effect.fail(away))),
-        yield* Effect.exit(unavailableOnSqlError(Effect.fail(new Cause.TimeoutError("too long"))))
-      ]
+      const errors = [yield* Effect.flip(unavailable(away)), yield* Effect.flip(unavailable(late))]
       yield* TestClock.adjust("1 seconds")
-      return [...exits, yield* Effect.exit(unavailableOnSqlError(Effect.fail(away)))]
+      return [...errors, yield* Effect.flip(unavailable(away))]
     }))
-    assert.deepStrictEqual(value, [1, 2, 3].map(() => Exit.fail(new Unavailable())))
+    assert.isTrue(value.every((error) => error instanceof Unavailable))
+    assert.deepStrictEqual(value.map(({ cause }) => cause), [away, late, away])
     assert.strictEqual(lines.length, 2)
-    assert.match(lines[0] ?? "", /answered with 503.*shutting down/s)
+    assert.match(lines[0] ?? "", /fails with UNAVAILABLE.*shutting down/s)
   }))
 
 it.effect("a statement that the database does not understand, or may not carry out, is a defect", () =>
   Effect.gen(function*() {
     for (const code of ["42P01", "42703", "42601", "42501"]) {
       const error = sqlError(new DatabaseFault({ code, message: "a bug" }), "execute")
-      const { lines, value } = yield* logged(Effect.exit(unavailableOnSqlError(Effect.fail(error))))
+      const { lines, value } = yield* logged(Effect.exit(unavailable(error)))
       assert.deepStrictEqual(value, Exit.die(error), code)
       assert.deepStrictEqual(lines, [], "it is logged where the request ends")
     }
-  }))
-
-it.effect("a defect stays a defect, and other failures stay what they are: neither is the database's", () =>
-  Effect.gen(function*() {
-    const defect = new TypeError("a bug")
-    const { lines, value } = yield* logged(Effect.all([
-      Effect.exit(unavailableOnSqlError(Effect.die(defect))),
-      Effect.exit(unavailableOnSqlError(Effect.fail(new NotFound()))),
-      Effect.exit(unavailableOnSqlError(Effect.interrupt))
-    ]))
-    assert.deepStrictEqual(value[0], Exit.die(defect))
-    assert.deepStrictEqual(value[1], Exit.fail(new NotFound()))
-    assert.isTrue(Exit.hasInterrupts(value[2]))
-    assert.deepStrictEqual(lines, [])
   }))
