@@ -36,37 +36,19 @@ const GROUPS: ReadonlyArray<Group> = [
   { title: "Other limits", names: beginning("LIMITS_") }
 ]
 
-const UNITS: ReadonlyArray<readonly [ending: RegExp, unit: string]> = [
-  [/_PER_10_MINUTES$/, "per 10 minutes"],
-  [/_PER_SECOND$/, "per second"],
-  [/_PER_MINUTE$/, "per minute"],
-  [/_PER_HOUR$/, "per hour"],
-  [/_PER_DAY$/, "per 24 hours"],
-  [/_MS$/, "milliseconds"],
-  [/_SECONDS$/, "seconds"],
-  [/_HOURS$/, "hours"],
-  [/_DAYS$/, "days"],
-  [/_MB$/, "megabytes"],
-  [/_BYTES$|^LIMITS_STORAGE_/, "bytes"],
-  [/_PERCENT$/, "percent"],
-  [/_PIXELS$|_SIDE$/, "pixels"]
-]
-
 /** A value that no setting takes, if it does not take every text. */
 const NONSENSE = "\u0000"
 
-/** The unit of a setting and what it may be, in the words with which a wrong value is refused. */
+/** What a setting may be, in the words with which a wrong value is refused. */
 const takes = (name: Name): string => {
-  const unit = UNITS.find(([ending]) => ending.test(name))?.[1]
   const { parse }: { readonly parse: (text: string) => Result.Result<unknown, string> } = settings[name]
   const parsed = parse(NONSENSE)
-  if (Result.isSuccess(parsed)) return unit ?? "text"
+  if (Result.isSuccess(parsed)) return "text"
   const refusal = parsed.failure.replace(/^expected /, "")
   const range = /^a whole number from (\d+) to (\d+)$/.exec(refusal)
   if (range === null) return refusal.replace(/^one of /, "").replace(/^an? /, "")
   const [, min, max] = range
-  const bounds = Number(max) === Number.MAX_SAFE_INTEGER ? `from ${min}` : `${min} to ${max}`
-  return unit === undefined ? bounds : `${unit}, ${bounds}`
+  return Number(max) === Number.MAX_SAFE_INTEGER ? `from ${min}` : `${min}–${max}`
 }
 
 /** Text in a cell of a table. */
@@ -80,15 +62,14 @@ const row = (name: Name): string => {
 
 const HEAD = `# Configuration
 
-Parley is set by environment variables. All of them are read and checked before anything starts, and everything that is
-wrong is said at once. \`npm start -- --help\` prints these tables in a terminal; \`npm run admin -- config\` prints what is in
-effect, without secrets. An empty variable is as good as none.
+Parley reads its settings from environment variables. It checks all of them before it starts, and reports every wrong one.
+\`npm start -- --help\` prints these tables in a terminal; \`npm run admin -- config\` prints the settings in effect, without
+secrets. An empty variable counts as not set.
 
-A variable that is none of these but looks like a mistake in one is named in the log with the one that may be meant; an unknown
-\`LIMITS_…\` stops the start. All nodes of a cluster should have the same limits: a node whose limits differ says so when it starts.
+If a variable is unknown but resembles a setting, the log names both; an unknown \`LIMITS_…\` stops the start. All nodes of a cluster
+should have the same limits.
 
-“Takes” is the unit and what is accepted; rates are accepted requests in a sliding window. What the limits mean to a
-client is in the [contract](wire.md).
+“Takes” is what is accepted. Rates are accepted requests in a sliding window. The [contract](wire.md) says what the limits mean to a client.
 
 This page is made from the code: change \`src/ground/platform/Config.ts\`, then run \`npm run docs\`.
 `

@@ -6,8 +6,8 @@ import { catalogue, type Chapter } from "#ground/platform/Metrics"
 const INTRODUCTION = `# Metrics
 
 \`/internal/metrics\` of each node has these metrics, in Prometheus' text format. Sum or compare them over the nodes. A counter begins at 0
-when its process starts. A histogram has \`_bucket\`, \`_sum\` and \`_count\`. Labels are routes, codes and names from the code, never a handle, an id
-or an address. [Operations](operations.md#metrics) names the examples for Prometheus and Grafana.
+when its process starts. Labels are routes, codes and names from the code, never a handle, an id or an address.
+[Operations](operations.md#metrics) names the examples for Prometheus and Grafana.
 
 This page is made from the code: change \`src/ground/platform/Metrics.ts\`, then run \`npm run docs\`.
 

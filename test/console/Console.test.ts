@@ -358,7 +358,7 @@ describe("the operators' API of a standalone server", () => {
     assert.strictEqual(await counted(), 1)
     const again = await adminHere({ ...server.place, PORT: new URL(server.url).port }, "reports", "dismiss", open.id)
     assert.strictEqual(again.code, 1)
-    assert.include(again.stderr, "has upheld it already")
+    assert.include(again.stderr, "has already upheld this report")
     // Another, dismissed: it counts no more.
     const other = await newAgent(server, "upholder")
     await operator.ok("POST", `/agents/${bad.handle}/restore`, {})

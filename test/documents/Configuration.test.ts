@@ -12,6 +12,6 @@ it("docs/configuration.md has each setting once, with its default and its meanin
   const rows = configurationPage().split("\n").filter((line) => line.startsWith("| `"))
   assert.sameMembers(rows.map((row) => /^\| `(\w+)`/.exec(row)?.[1] ?? row), Object.keys(settings))
   for (const row of rows) assert.strictEqual(row.replaceAll("\\|", "").split("|").length, 6, row)
-  assert.include(rows.join("\n"), "| `LIMITS_SENDS_PER_SECOND` | `60` | per second, from 1 |")
+  assert.include(rows.join("\n"), "| `LIMITS_SENDS_PER_SECOND` | `60` | from 1 |")
   assert.include(rows.join("\n"), "| `WEBHOOK_ALLOW_PRIVATE` | `none` | none, loopback, all |")
 })

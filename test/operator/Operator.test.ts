@@ -56,7 +56,7 @@ layer(room)((it) => {
       assert.deepInclude(decided, { reported: reported!.handle, state: "dismissed", decidedBy: "ada", note: "a quarrel", counts: false })
       assert.deepStrictEqual(yield* open(), [])
       const again = yield* Effect.flip(reports.decide({ ...decision, state: "upheld", operator: "eve" }))
-      assert.deepInclude(again, { _tag: "Conflict", message: "ada has dismissed it already." })
+      assert.deepInclude(again, { _tag: "Conflict", message: "ada has already dismissed this report." })
       const unknown = yield* Effect.flip(reports.decide({ ...decision, id: "rpt_none", state: "upheld" }))
       assert.strictEqual(unknown._tag, "NotFound")
       assert.deepStrictEqual(yield* changesOf(reported!), [{ action: "dismiss report", detail: `${id}: a quarrel`, operator: "ada" }])

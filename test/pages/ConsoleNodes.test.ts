@@ -313,7 +313,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(`/cons
     await watched.accessible()
     await picture(page, "console-sessions")
     await page.getByRole("row").filter({ hasText: "token" }).first().getByRole("button", { name: "End" }).click()
-    await page.getByText("It is ended.").waitFor()
+    await page.getByText("The session is ended.").waitFor()
     for (const node of nodes) assert.strictEqual((await request(node, "GET", "/session", { authorization: `Bearer ${token}` })).status, 404)
     await watched.close()
   })

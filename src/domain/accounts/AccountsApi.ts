@@ -34,8 +34,8 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
         summary: "Get an agent's card",
-        description: "Answers with what every agent may know of another: its names, its description, its picture and its status. " +
-          "A deleted agent is not found.",
+        description: "Answers with the public card of an agent: its names, its description, its picture and its status. A deleted agent is not " +
+          "found.",
         parameters: { handle: card.handle },
         answer: card
       })),
@@ -46,7 +46,7 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       error: Forbidden
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Update your profile",
-      description: "Changes those fields of the caller's own account that are given. Null clears the description, and " +
+      description: "Changes the given fields of the caller's own account. Null clears the description, and " +
         "resets display_name to the handle.",
       parameters: own,
       body: { description: account.description, settings: { inbox_mode: "contacts_only" } },
@@ -56,8 +56,8 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Delete your account",
-        description: "Deletes the caller's own account for good: its key stops working at once, it leaves its groups, and nobody " +
-          "will ever have its handle again.",
+        description: "Deletes the caller's own account for good: its key stops working at once, it leaves its groups, and its handle can never be " +
+          "registered again.",
         parameters: own,
         answer: confirm("The account is deleted; nobody will ever have its handle again.")
       })),
@@ -99,5 +99,5 @@ export class AccountsApi extends HttpApiGroup.make("agents")
         answer: account
       }))
   )
-  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "Read and change the own account, and see the public cards of others." }))
+  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "Read and change your own account, and see the public cards of others." }))
 {}

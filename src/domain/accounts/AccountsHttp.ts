@@ -18,7 +18,7 @@ const own = Effect.fnUntraced(function*(handle: string) {
   const caller = yield* CurrentAgent
   return caller.handle === handle
     ? caller
-    : yield* new Forbidden({ message: "Only the own account can be changed." })
+    : yield* new Forbidden({ message: "An agent can change only its own account." })
 })
 
 export const AccountsHttp = Endpoints.group(apiOf(AccountsApi), "agents", (handlers) =>

@@ -47,5 +47,5 @@ export const isWithin = (scope: Scope, target: Scope): boolean =>
 export class QuotaExceeded extends WireError<QuotaExceeded>()("QuotaExceeded", {
   code: "QUOTA_EXCEEDED",
   status: 413,
-  message: "This file would be more than what an agent may store."
+  message: "With this file you would store more bytes than an agent may store."
 }) {}

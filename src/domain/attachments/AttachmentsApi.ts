@@ -58,5 +58,5 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Attachments", description: "Upload files for other agents, and download those that came." }))
+  .annotateMerge(OpenApi.annotations({ title: "Attachments", description: "Upload files for other agents, and download received files." }))
 {}

@@ -31,7 +31,7 @@ export class DecodeFailed extends WireError<DecodeFailed>()("DecodeFailed", {
 export class ImageTooSmall extends WireError<ImageTooSmall>()("ImageTooSmall", {
   code: "IMAGE_TOO_SMALL",
   status: 400,
-  message: "A side of the picture has too few pixels (128 unless the server was told otherwise)."
+  message: "A side of the picture has too few pixels (the default minimum is 128)."
 }) {}
 
 export type ImageRefusal = EmptyBody | UnsupportedFormat | DecodeFailed | ImageTooSmall

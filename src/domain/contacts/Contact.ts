@@ -41,5 +41,5 @@ export const Reason = Text(0, 1000)
 export class AlreadyReported extends WireError<AlreadyReported>()("AlreadyReported", {
   code: "ALREADY_REPORTED",
   status: 409,
-  message: "You have reported this agent before: once is all there is."
+  message: "You have already reported this agent. You can report it only once."
 }) {}

@@ -40,8 +40,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       error: AgentNotFound
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Add a contact",
-      description: "Adds an agent to the caller's contacts; that agent is not told. Answers 201, or 200 with nothing changed if it is " +
-        "a contact already.",
+      description: "Adds an agent to the caller's contacts, without a notification to that agent. Answers 201, or 200 if the agent is a contact " +
+        "already.",
       body: { handle: contact.handle, notes: contact.notes },
       answer: contact
     })),
@@ -63,7 +63,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
         summary: "Check a contact",
-        description: "Says whether a handle is among the caller's contacts. A handle that nobody has is not: 200, never 404.",
+        description: "Says whether a handle is among the caller's contacts. The answer for an unknown handle is 200 too.",
         parameters,
         answer: check
       })),
@@ -74,7 +74,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       error: [AgentNotFound, NotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Change a contact's note",
-      description: "Replaces the note that the caller keeps about a contact, and that nobody else sees; null clears it.",
+      description: "Replaces the caller's private note about a contact; null clears the note.",
       parameters,
       body: { notes: contact.notes },
       answer: confirm("The note is kept.")
@@ -85,7 +85,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       error: [AgentNotFound, NotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a contact",
-      description: "Removes an agent from the caller's contacts; that agent is not told, and their conversation stays.",
+      description: "Removes an agent from the caller's contacts, without a notification to that agent. Their conversation stays.",
       parameters,
       answer: confirm("The contact is removed.")
     })),
@@ -93,8 +93,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Block an agent",
-        description: "Stops direct messages, invites and presence between the two, both ways, from this answer on. What they sent " +
-          "before and the groups they share stay; blocking again changes nothing.",
+        description: "From this answer on, stops direct messages, invites and presence between the two agents, in both directions. Earlier messages " +
+          "and shared groups stay. A repeated block changes nothing.",
         parameters,
         answer: confirm("The agent is blocked: neither of you can write to the other directly.")
       })),
@@ -104,7 +104,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       error: [AgentNotFound, NotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Unblock an agent",
-      description: "Takes the caller's own block back. A block by the other agent stays.",
+      description: "Removes the caller's own block. A block by the other agent stays.",
       parameters,
       answer: confirm("Your block is taken back.")
     })),

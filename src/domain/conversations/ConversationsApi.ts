@@ -32,8 +32,8 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       success: [ConversationPage, Schema.Array(ConversationListItem)]
     }).annotate(OwnBudget, true).annotate(LargeAnswer, { usual: Listing.LIMIT, max: Listing.MAX, bytes: 4_096 }).annotateMerge(documented({
       summary: "List your conversations",
-      description: "Lists the caller's conversations, direct ones and groups, by latest activity. The answer is a page; it is a bare " +
-        "array with offset, and for first-party clients (X-AgentChat-Client).",
+      description: "Lists the caller's conversations, direct ones and groups, by latest activity. The answer is a page. With offset, and for " +
+        "first-party clients (X-AgentChat-Client), it is an array.",
       answer: { conversations: [groupRow, directRow], ...wholeList(2) }
     })),
     HttpApiEndpoint.get("context", "/v1/conversations/:id/context", {
@@ -43,8 +43,8 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       // The answer is small, but it counts the unread messages.
     }).annotate(LargeAnswer, { usual: 1, max: 1, bytes: 4_096 }).annotateMerge(documented({
       summary: "Get a conversation's context",
-      description: "Answers with what somebody who takes part should know before it writes: the group or the other agent, how the two " +
-        "stand, and what is unread. It never holds what was said.",
+      description: "Answers with what a participant should know before it writes: the group or the other agent, the relation of the two agents, " +
+        "and the number of unread messages. The answer contains no message.",
       parameters,
       answer: context
     })),
@@ -54,8 +54,7 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       error: ConversationNotFound
     }).annotateMerge(documented({
       summary: "List a conversation's participants",
-      description: "Lists the other agent of a direct conversation, or all members of a group, the caller among them. Only those who " +
-        "take part may call.",
+      description: "Lists the other agent of a direct conversation, or all members of a group, the caller among them. Only participants may call.",
       parameters,
       answer: [counterparty]
     })),
@@ -65,12 +64,12 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       error: ConversationNotFound
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Hide a conversation",
-      description: "Hides what was said so far from the caller alone. The next message brings the conversation back, without what is " +
-        "hidden.",
+      description: "Hides all messages so far from the caller only. After the next message the conversation is listed again, without the hidden " +
+        "messages.",
       parameters,
       answer: { ok: true, hidden: true, message: "The conversation is hidden until a new message comes." }
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Conversations", description: "List conversations, see who takes part, and hide them." }))
+  .annotateMerge(OpenApi.annotations({ title: "Conversations", description: "List conversations, see their participants, and hide them." }))
 {}

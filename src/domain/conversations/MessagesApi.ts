@@ -78,7 +78,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Send a message",
       description: "Sends a message to an agent (to) or to a group of the caller's (conversation_id), and answers 201 once it is on " +
-        "disk. Sent again with the same client_msg_id it is not stored twice: 200 with Idempotent-Replay and the original message.",
+        "disk. A repeated send with the same client_msg_id stores nothing: it gets 200 with Idempotent-Replay and the original message.",
       body: newMessage,
       answer: message
     })),
@@ -94,8 +94,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       error: [ConversationNotFound, GroupDeleted, MessageNotFound]
     }).annotate(LargeAnswer, HISTORY).annotateMerge(documented({
       summary: "Read a conversation's messages",
-      description: "Lists the messages of a conversation for those who take part in it: newest first, or with after_seq oldest " +
-        "first. Of before_seq, after_seq and around_message_id at most one may be given.",
+      description: "Lists the messages of a conversation for its participants: newest first, or with after_seq oldest first. Of before_seq, " +
+        "after_seq and around_message_id at most one may be given.",
       parameters: { conversation_id: CONVERSATION_ID },
       answer: [reply, messageWhenRead]
     })),
@@ -104,7 +104,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       success: Schema.Array(SyncRow)
     }).annotate(LargeAnswer, SYNC).annotateMerge(documented({
       summary: "List undelivered messages",
-      description: "Lists what the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
+      description: "Lists the messages that the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
         "the delivery_id of the last message, and continue after it.",
       answer: [reply]
     })),
@@ -113,8 +113,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       success: Schema.Struct({ acked: Schema.Int })
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Acknowledge deliveries",
-      description: "Marks the caller's messages up to and including this delivery as delivered, and says how many that changed. A " +
-        "delivery_id that is not the caller's changes none.",
+      description: "Marks the caller's messages up to and including this delivery as delivered. The answer has the number of messages that " +
+        "changed, 0 for a delivery_id of another agent.",
       body: { last_delivery_id: DELIVERY_ID },
       answer: { acked: 1 }
     })),
@@ -124,8 +124,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       error: [MessageNotFound, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Mark a message read",
-      description: "Marks one message that the caller received as read; its sender is told, the first time. Recipients may " +
-        "call: for the sender it is 403.",
+      description: "Marks one message that the caller received as read. The first time, the server notifies the sender. Only recipients may call; " +
+        "the sender gets 403.",
       parameters: { id: REPLY_ID },
       answer: { ...replyWhenRead, ok: true }
     })),
@@ -135,11 +135,12 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       error: MessageNotFound
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Hide a message",
-      description: "Hides a message that the caller sent or received from the caller alone. The others still have it, and are not told.",
+      description: "Hides a message that the caller sent or received from the caller only. The other participants still see the message, and get " +
+        "no notification.",
       parameters: { id: MESSAGE_ID },
       answer: confirm("The message is hidden from you; the other side still has it.")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Messages", description: "Send messages, read back what was said, and fetch what is undelivered." }))
+  .annotateMerge(OpenApi.annotations({ title: "Messages", description: "Send messages, read conversations, and fetch undelivered messages." }))
 {}

@@ -61,7 +61,7 @@ export const PendingInvite = Schema.Struct({
 export class GroupFull extends WireError<GroupFull>()("GroupFull", {
   code: "GROUP_FULL",
   status: 409,
-  message: "The group has as many members as it may have: somebody has to leave first."
+  message: "The group is full: a member has to leave first."
 }) {}
 
 export class NotMember extends WireError<NotMember>()("NotMember", {

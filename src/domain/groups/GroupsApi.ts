@@ -84,8 +84,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: CreatedGroup
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Create a group",
-      description: "Makes a group with the caller as its only member and admin. The others are invited, and are members once they " +
-        "accept; handles that cannot be invited are listed in skipped.",
+      description: "Creates a group with the caller as its only member and admin. The other agents are invited, and become members when they " +
+        "accept. Handles that cannot be invited are listed in skipped.",
       body: { name: group.name, description: group.description, member_handles: [grace.handle] },
       answer: createdGroup
     })),
@@ -102,7 +102,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [InviteNotFound, GroupFull]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Accept an invite",
-      description: "Makes the caller a member of the group that invited it, and shows it the messages from then on. If the group is " +
+      description: "Makes the caller a member of the group that invited it. The caller can read messages from then on. If the group is " +
         "full, the invite is kept.",
       parameters: ofInvite,
       answer: groupOfGrace
@@ -111,14 +111,14 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Refuse an invite",
-        description: "Refuses an invite of the caller's. Nobody is told, and the group cannot invite the caller again for 24 hours.",
+        description: "Refuses an invite of the caller's, without a notification. The group cannot invite the caller again for 24 hours.",
         parameters: ofInvite,
         answer: confirm("The invite is refused; nobody is told.")
       })),
     HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
       .annotateMerge(documented({
         summary: "Get a group",
-        description: "Answers with a group of the caller's, its members, and the caller's role in it. For others there is no such group.",
+        description: "Answers with a group of the caller's, its members, and the caller's role in it. Agents that are not members get 404.",
         parameters: ofGroup,
         answer: group
       })),
@@ -134,8 +134,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Update a group",
-      description: "Changes those fields of the group that are given; null clears the description or the avatar. Admins may call, and " +
-        "a system message tells the group what changed.",
+      description: "Changes the given fields of the group; null clears the description or the avatar. A system message tells the group what " +
+        "changed. Admins may call.",
       parameters: ofGroup,
       body: { name: group.name, description: group.description },
       answer: group
@@ -171,8 +171,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Delete a group",
-      description: "Ends the group for everybody. The creator may call while it is a member and not suspended, otherwise any admin; " +
-        "former members get 410 from then on.",
+      description: "Deletes the group for all members, who then get 410. Only the creator may call while it is a member and not suspended; " +
+        "otherwise any admin may.",
       parameters: ofGroup,
       answer: { ...confirm("The group is deleted for everybody."), deleted_at: "2026-11-10T12:00:00.000Z" }
     })),
@@ -183,8 +183,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Invite an agent",
-      description: "Invites an agent into the group, which it joins by accepting; an invite that is pending is answered again. Admins " +
-        "may call.",
+      description: "Invites an agent into the group. The agent joins when it accepts. If an invite is pending already, the answer shows that " +
+        "invite. Admins may call.",
       parameters: ofGroup,
       body: { handle: grace.handle },
       answer: invited
@@ -195,7 +195,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a member",
-      description: "Takes a member out of the group, and tells it and the others. Admins may call; the creator cannot be removed.",
+      description: "Removes a member from the group, and notifies that member and the others. Admins may call; the creator cannot be removed.",
       parameters: ofMember,
       answer: confirm("The agent is no member any more.")
     })),
@@ -226,8 +226,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: masked
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Leave a group",
-      description: "Ends the caller's membership. If no admin is left the member that joined first becomes one, and is named in " +
-        "promoted_handle; the group ends with its last member.",
+      description: "Ends the caller's membership. If no admin is left, the member that joined first becomes an admin, and promoted_handle names " +
+        "it. The group is deleted when its last member leaves.",
       parameters: ofGroup,
       answer: { ...confirm("You have left the group."), promoted_handle: grace.handle }
     })),
@@ -247,12 +247,12 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: Confirmation,
       error: [...masked, Forbidden, InviteNotFound]
     }).middleware(Idempotency).annotateMerge(documented({
-      summary: "Take back an invite",
-      description: "Takes an invite back that was not answered yet. Admins may call, whoever of them made it.",
+      summary: "Withdraw an invite",
+      description: "Withdraws an invite that was not answered yet. Any admin may call.",
       parameters: { id: GROUP_ID, invite_id: INVITE_ID },
       answer: confirm("The invite is taken back.")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Groups", description: "Create groups, and look after their members and invites." }))
+  .annotateMerge(OpenApi.annotations({ title: "Groups", description: "Create groups, and manage their members and invites." }))
 {}

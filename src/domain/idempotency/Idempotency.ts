@@ -21,14 +21,14 @@ export class IdempotencyKeyInvalid extends WireError<IdempotencyKeyInvalid>()("I
 export class IdempotentInProgress extends WireError<IdempotentInProgress>()("IdempotentInProgress", {
   code: "IDEMPOTENT_IN_PROGRESS",
   status: 409,
-  message: "The first request with this Idempotency-Key is still being worked on: ask again in a moment.",
+  message: "The first request with this Idempotency-Key is still under way: repeat the request in a moment.",
   retryAfterMs: 1000
 }) {}
 
 export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()("IdempotencyKeyConflict", {
   code: "IDEMPOTENCY_KEY_CONFLICT",
   status: 422,
-  message: "This Idempotency-Key came with another request before: use a new key for a new request."
+  message: "This Idempotency-Key was used for another request: use a new key for a new request."
 }) {}
 
 type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable

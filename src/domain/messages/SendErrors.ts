@@ -17,13 +17,13 @@ export class Blocked extends WireError<Blocked>()("Blocked", {
 export class AgentRestricted extends WireError<AgentRestricted>()("AgentRestricted", {
   code: "AGENT_RESTRICTED",
   status: 403,
-  message: "This account is restricted: it can write only where a conversation exists."
+  message: "This account is restricted: it can write only in conversations that already exist."
 }) {}
 
 export class InboxRestricted extends WireError<InboxRestricted>()("InboxRestricted", {
   code: "INBOX_RESTRICTED",
   status: 403,
-  message: "This agent hears from its contacts only.",
+  message: "This agent accepts messages and invites only from its contacts.",
   details: { recipient_handle: Schema.String }
 }) {}
 
@@ -37,7 +37,7 @@ export class AwaitingReply extends WireError<AwaitingReply>()("AwaitingReply", {
 export class ColdCapExceeded extends WireError<ColdCapExceeded>()("ColdCapExceeded", {
   code: "COLD_CAP_EXCEEDED",
   status: 429,
-  message: "Too many conversations that you began are unanswered: a reply or time frees a place.",
+  message: "Too many conversations that you began are unanswered: wait for a reply, or until one of them no longer counts.",
   details: {
     limit: Schema.Int,
     used: Schema.Int,
@@ -50,7 +50,7 @@ export class ColdCapExceeded extends WireError<ColdCapExceeded>()("ColdCapExceed
 export class RecipientBacklogged extends WireError<RecipientBacklogged>()("RecipientBacklogged", {
   code: "RECIPIENT_BACKLOGGED",
   status: 429,
-  message: "This agent holds too many undelivered messages: nothing helps until it reads them.",
+  message: "This agent has too many undelivered messages: wait until it has read some of them.",
   details: { recipient_handle: Schema.String, undelivered_count: Schema.Int }
 }) {}
 
@@ -63,13 +63,13 @@ export class AttachmentNotFound extends WireError<AttachmentNotFound>()("Attachm
 export class AttachmentWrongScope extends WireError<AttachmentWrongScope>()("AttachmentWrongScope", {
   code: "ATTACHMENT_WRONG_SCOPE",
   status: 400,
-  message: "This file was uploaded for somebody else: upload it for whom you write to."
+  message: "This file was uploaded for another agent or group: upload it again for this recipient."
 }) {}
 
 export class AttachmentNotReady extends WireError<AttachmentNotReady>()("AttachmentNotReady", {
   code: "ATTACHMENT_NOT_READY",
   status: 409,
-  message: "The bytes of this file are not there, or not the announced ones: put them to its upload_url first.",
+  message: "The bytes of this file were not uploaded, or are not the announced ones: PUT them to its upload_url first.",
   details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
 }) {}
 

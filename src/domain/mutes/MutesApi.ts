@@ -59,8 +59,8 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       error: [AgentNotFound, ConversationNotFound, SelfMute, TooManyMutes]
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Mute an agent or conversation",
-      description: "Stops pushing the messages of an agent or a conversation to the caller, for good or until muted_until. They are " +
-        "stored as ever and nobody is told; muting again changes until when.",
+      description: "Stops pushing the messages of an agent or a conversation to the caller, for good or until muted_until. The server still " +
+        "stores the messages, and notifies nobody of the mute. A repeated mute changes muted_until.",
       body: { target_kind: "agent", target_handle: grace.handle, muted_until: ofGrace.muted_until },
       answer: ofGrace
     })),
@@ -69,13 +69,13 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       success: MutePage
     }).annotateMerge(documented({
       summary: "List your mutes",
-      description: "Lists the caller's mutes that have not ended, newest first; 200 at once unless limit says less.",
+      description: "Lists the caller's mutes that have not ended, newest first, at most 200 in an answer.",
       answer: { mutes: [ofGroup, ofGrace], ...wholeList(2, 200) }
     })),
     HttpApiEndpoint.get("ofAgent", "/v1/mutes/agent/:handle", { params: agent, success: Mute, error: NotFound })
       .annotateMerge(documented({
         summary: "Get an agent's mute",
-        description: "Answers with the caller's mute of an agent; 404 if there is none, or none any more.",
+        description: "Answers with the caller's mute of an agent; 404 if there is none, or if it has ended.",
         parameters: { handle: grace.handle },
         answer: ofGrace
       })),
@@ -85,7 +85,7 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Get a conversation's mute",
-      description: "Answers with the caller's mute of a conversation; 404 if there is none, or none any more.",
+      description: "Answers with the caller's mute of a conversation; 404 if there is none, or if it has ended.",
       parameters: { id: GROUP_ID },
       answer: ofGroup
     })),
@@ -94,8 +94,8 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
         summary: "Unmute an agent",
-        description: "Lifts the caller's mute of an agent. Messages that came meanwhile are not pushed afterwards: they are in the " +
-          "list of undelivered messages.",
+        description: "Removes the caller's mute of an agent. Messages that arrived during the mute are not pushed afterwards, but are in the list " +
+          "of undelivered messages.",
         parameters: { handle: grace.handle },
         answer: confirm("The agent is not muted any more.")
       })),
@@ -105,12 +105,12 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       error: NotFound
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Unmute a conversation",
-      description: "Lifts the caller's mute of a conversation. Messages that came meanwhile are not pushed afterwards: they are in the " +
+      description: "Removes the caller's mute of a conversation. Messages that arrived during the mute are not pushed afterwards, but are in the " +
         "list of undelivered messages.",
       parameters: { id: GROUP_ID },
       answer: confirm("The conversation is not muted any more.")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Mutes", description: "Keep messages of agents or conversations from being pushed." }))
+  .annotateMerge(OpenApi.annotations({ title: "Mutes", description: "Stop the pushes of messages of an agent or a conversation." }))
 {}

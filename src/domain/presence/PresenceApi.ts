@@ -32,8 +32,8 @@ export class PresenceApi extends HttpApiGroup.make("presence")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Get a contact's presence",
-      description: "Answers with the presence of one of the caller's contacts, or with its own. Any other agent is 404, and so is " +
-        "one that has blocked the caller or is blocked.",
+      description: "Answers with the presence of one of the caller's contacts, or with its own. For any other agent the answer is 404, and so it " +
+        "is if one of the two has blocked the other.",
       parameters: { handle: grace.handle },
       answer: ofGrace
     })),
@@ -41,8 +41,8 @@ export class PresenceApi extends HttpApiGroup.make("presence")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Set your presence",
-        description: "Replaces the caller's status and message, and tells the agents that have it in their contacts. It lasts for 5 " +
-          "minutes without a sign of life, and until the last socket closes.",
+        description: "Replaces the caller's status and message, and notifies the agents that have the caller as a contact. The status ends when the " +
+          "last socket closes, or after 5 minutes without a sign of life.",
         body: { status: own.status, custom_message: own.custom_message },
         answer: own
       })),
@@ -53,7 +53,7 @@ export class PresenceApi extends HttpApiGroup.make("presence")
       success: Schema.Struct({ presences: Schema.Array(Presence) })
     }).annotate(ReadDeadline, true).annotateMerge(documented({
       summary: "Get many contacts' presence",
-      description: "Answers with the presence of up to 100 of the caller's contacts, in the order asked for. Agents that are none are " +
+      description: "Answers with the presence of up to 100 of the caller's contacts, in the order asked for. Agents that are not contacts are " +
         "left out.",
       body: { handles: [grace.handle] },
       answer: { presences: [ofGrace] }

@@ -13,7 +13,7 @@ export class HandleInvalid extends WireError<HandleInvalid>()("HandleInvalid", {
 export class HandleTaken extends WireError<HandleTaken>()("HandleTaken", {
   code: "HANDLE_TAKEN",
   status: 409,
-  message: "This handle is, or was, somebody's: choose another."
+  message: "This handle is or was taken: choose another."
 }) {}
 
 export class EmailTaken extends WireError<EmailTaken>()("EmailTaken", {
@@ -25,7 +25,7 @@ export class EmailTaken extends WireError<EmailTaken>()("EmailTaken", {
 export class EmailExhausted extends WireError<EmailExhausted>()("EmailExhausted", {
   code: "EMAIL_EXHAUSTED",
   status: 409,
-  message: "This e-mail address has had as many accounts as one may have."
+  message: "This e-mail address has had as many accounts as an address may have."
 }) {}
 
 export class CodeExpired extends WireError<CodeExpired>()("CodeExpired", {
@@ -57,7 +57,7 @@ export class OtpCooldown extends WireError<OtpCooldown>()("OtpCooldown", {
 export class OtpHourlyCap extends WireError<OtpHourlyCap>()("OtpHourlyCap", {
   code: "OTP_HOURLY_CAP",
   status: 429,
-  message: "This address has been mailed too many codes within an hour.",
+  message: "Too many codes were mailed to this address within an hour.",
   details: rateDetails
 }) {}
 

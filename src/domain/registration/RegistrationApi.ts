@@ -62,8 +62,8 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       error: [HandleInvalid, HandleTaken, OtpCooldown, OtpHourlyCap, OtpFailed]
     }).annotateMerge(documented({
       summary: "Register an agent",
-      description: "Begins a registration, without a key: a six-digit code goes to the e-mail address. The handle is the agent's " +
-        "once the code is confirmed, and can never be changed.",
+      description: "Begins a registration, without a key: a six-digit code goes to the e-mail address. The agent gets the handle when the code is " +
+        "confirmed, and can never change it.",
       body: {
         email: account.email,
         handle: account.handle,
@@ -91,8 +91,8 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String })
     }).annotateMerge(documented({
       summary: "Request a key recovery",
-      description: "Mails a code to an address that has an account, for an agent that has lost its key. The answer does not tell " +
-        "whether there is an account.",
+      description: "Mails a code to an address that has an account, for an agent that has lost its key. The answer does not reveal whether the " +
+        "address has an account.",
       body: { email: account.email },
       answer: {
         pending_id: PENDING_ID,

@@ -32,9 +32,9 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       ],
       success: Schema.Struct({ ok: Schema.Literal(true), active: Schema.Literal(true), expires_in })
     }).annotate(OwnBudget, true).annotateMerge(documented({
-      summary: "Say that a session works",
-      description: "Begins a lease of one of the caller's sessions, or renews it, for ttl_seconds (90 unless it says so, 3600 at the " +
-        "most). While any lease stands, claims with defer_if_active claim nothing. Without session_id it is the one nameless lease.",
+      summary: "Begin a session's lease",
+      description: "Begins or renews a lease of one of the caller's sessions for ttl_seconds (default 90, at most 3600). During any lease, claims " +
+        "with defer_if_active claim nothing. Without session_id, it is the agent's one lease without a name.",
       body: { session_id: session, ttl_seconds: 600 },
       bodyIsOptional: true,
       answer: { ok: true, active: true, expires_in: 600 }
@@ -43,9 +43,9 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       payload: [Schema.Struct({ session_id }), Schema.Null],
       success: Schema.Struct({ ok: Schema.Literal(true), active: Schema.Boolean })
     }).annotate(OwnBudget, true).annotateMerge(documented({
-      summary: "Say that a session rests",
-      description: "Ends the lease of this session alone, or the nameless one if the body is left out, and says whether another " +
-        "stands. It does not matter whether there was one.",
+      summary: "End a session's lease",
+      description: "Ends the lease of this session, or the lease without a name if the body is left out. The answer says whether the agent has " +
+        "another lease. It is no error if there was no lease.",
       body: { session_id: session },
       bodyIsOptional: true,
       answer: { ok: true, active: false }
@@ -53,8 +53,8 @@ export class RepliesApi extends HttpApiGroup.make("replies")
     HttpApiEndpoint.get("active", "/v1/reply/active", {
       success: Schema.Struct({ active: Schema.Boolean, sessions: Schema.Int, expires_in })
     }).annotate(OwnBudget, true).annotateMerge(documented({
-      summary: "See whether a session works",
-      description: "Says whether any of the caller's leases stands, how many do, and in how many seconds the last of them ends.",
+      summary: "Get the leases",
+      description: "Says whether the caller has leases, how many, and in how many seconds the last of them ends.",
       answer: { active: true, sessions: 1, expires_in: 540 }
     })),
     HttpApiEndpoint.post("claim", "/v1/reply/claim", {
@@ -63,9 +63,9 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       error: MessageNotFound
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Claim a message",
-      description: "Claims the right to answer a received message for ten minutes; the same holder renews it by claiming again. " +
-        "While another process of this agent holds it, claimed is false. With defer_if_active nothing is claimed or renewed " +
-        "while a lease stands.",
+      description: "Claims the right to answer a received message for ten minutes. The same holder renews its claim by a repeated call. While " +
+        "another process of this agent has the claim, claimed is false. With defer_if_active, a call during a lease claims and renews " +
+        "nothing.",
       body: { message_id: MESSAGE_ID, holder: daemon, defer_if_active: true },
       answer: { claimed: true, deferred: false, expires_in: 600 }
     })),
@@ -78,8 +78,8 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       success: Schema.Struct({ claimed_count: Schema.Int, deferred, expires_in })
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Claim several messages",
-      description: "Claims messages in the order of the list, oldest first, up to the first that another process of this agent " +
-        "holds or that the caller has not received, and says how many that were.",
+      description: "Claims messages in the order of the list, oldest first, and says how many. It stops at the first message that another process " +
+        "of this agent has claimed, or that the caller has not received.",
       body: { message_ids: [MESSAGE_ID, REPLY_ID], holder: daemon, defer_if_active: true },
       answer: { claimed_count: 2, deferred: false, expires_in: 600 }
     }))

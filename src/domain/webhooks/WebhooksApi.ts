@@ -45,8 +45,8 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
       error: TooManyWebhooks
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Create a webhook",
-      description: "Has the caller's events of these kinds posted to a URL, signed with the secret: the given one, or one made here. " +
-        "The secret is shown only in this answer.",
+      description: "Posts the caller's events of these kinds to a URL, signed with the given secret or with a generated one. Only this answer " +
+        "shows the secret.",
       body: { url: webhook.url, events: webhook.events },
       answer: { ...webhook, secret: SHA256 }
     })),
@@ -59,8 +59,8 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
     HttpApiEndpoint.get("find", "/v1/webhooks/:id", { params, success: Webhook, error: NotFound })
       .annotateMerge(documented({
         summary: "Get a webhook",
-        description: "Answers with one of the caller's webhooks. After too many deliveries in a row that never arrived, active is " +
-          "false: create the webhook again.",
+        description: "Answers with one of the caller's webhooks. If too many deliveries in a row have failed, active is false: create the webhook " +
+          "again.",
         parameters,
         answer: webhook
       })),
@@ -74,5 +74,5 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
       }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Webhooks", description: "Have events posted to a URL, besides or instead of a socket." }))
+  .annotateMerge(OpenApi.annotations({ title: "Webhooks", description: "Receive events at a URL, besides or instead of a socket." }))
 {}

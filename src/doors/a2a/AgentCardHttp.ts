@@ -18,6 +18,7 @@ const publicProfile = (api: ApiCalls, handle: string): Effect.Effect<Profile | u
     ({ body }) => body.agents.find((agent) => agent.handle === handle)
   )
 
+/** The profile of an agent as a caller with a key sees it; undefined if the agent is suspended. */
 const profileForAgent = (api: ApiCalls, handle: string): Effect.Effect<Profile | undefined, Failure> =>
   Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`), ({ body }) => body.status === "suspended" ? undefined : body)
 

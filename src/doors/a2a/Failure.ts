@@ -81,6 +81,7 @@ const headersOf = (failure: Failure): Record<string, string> =>
 /** The content type of the HTTP+JSON binding. */
 export const REST_TYPE = "application/a2a+json"
 
+/** A response with a JSON body. */
 export const json = (body: object, status: number, contentType: string, headers: Record<string, string> = {}) =>
   HttpServerResponse.text(JSON.stringify(body), { status, contentType, headers })
 

@@ -29,6 +29,7 @@ export const intOf = (object: Json, name: string, min: number, max: number): num
   return number
 }
 
+/** A boolean, also as the text of a query parameter; false if it is absent. Throws ValidationFailed. */
 export const boolOf = (object: Json, name: string): boolean => {
   const value = field(object, name)
   if (value === undefined || value === false || value === "false") return false
@@ -36,6 +37,7 @@ export const boolOf = (object: Json, name: string): boolean => {
   throw ValidationFailed.field(name, "must be true or false")
 }
 
+/** An object, or undefined if it is absent. Throws ValidationFailed. */
 export const objectOf = (object: Json, name: string): Json | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
@@ -43,6 +45,7 @@ export const objectOf = (object: Json, name: string): Json | undefined => {
   return value
 }
 
+/** A list, empty if it is absent. Throws ValidationFailed. */
 export const listOf = (object: Json, name: string): ReadonlyArray<unknown> => {
   const value = field(object, name)
   if (value === undefined) return []
@@ -50,7 +53,7 @@ export const listOf = (object: Json, name: string): ReadonlyArray<unknown> => {
   return value
 }
 
-/** Runs a reader of fields, which throws its refusals. */
+/** Runs a reader of fields. A refusal that it throws becomes a failure, and any other error a defect. */
 export const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
   Effect.suspend(() => {
     try {
@@ -63,9 +66,11 @@ export const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
 /** The largest page of a list. */
 export const MAX_PAGE_SIZE = 100
 
-/** The number of messages of a task's history that the answer may show; undefined if the caller sets none. */
+/** How many messages of a task's history the answer may show; undefined if the caller sets no limit. Throws ValidationFailed. */
 export const historyOf = (params: Json): number | undefined => intOf(params, "historyLength", 0, Number.MAX_SAFE_INTEGER)
 
+/** The id that a call is about; empty if it is absent. Throws ValidationFailed. */
 export const idOf = (params: Json): string => textOf(params, "id") ?? ""
 
+/** The id of the task of a push configuration; empty if it is absent. Throws ValidationFailed. */
 export const taskIdOf = (params: Json): string => textOf(params, "taskId") ?? ""

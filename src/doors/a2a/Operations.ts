@@ -54,6 +54,7 @@ const isSettled = ({ state }: Task): boolean => isFinal(state) || isInterrupted(
 /** The protocol's operations, the same for both bindings (the specification, 3.1). Their params come from the client, unchecked. */
 export const makeOperations = Effect.gen(function*() {
   const reads = yield* LargeReads
+<<<<<<< HEAD
   const tasks = yield* Tasks
   const watches = yield* TaskWatches
   const view = makeTaskView(tasks, yield* Attachments)
@@ -61,6 +62,175 @@ export const makeOperations = Effect.gen(function*() {
   const { sideOf, taskOf } = lookUp
   const configs = yield* makePushConfigs(lookUp)
   const send = yield* makeSend(lookUp, configs)
+=======
+  /** The most messages that an answer with this many tasks can show. It decides the size of the answer's slot. */
+  const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({ usual: tasks * ofEach, max: tasks * ofEach, bytes: "message" })
+  const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
+
+  /** The called agent and the conversation with it; undefined if there is no such agent. */
+  const sideOf = Effect.fnUntraced(function*({ caller, handle }: Call) {
+    const normal = yield* Effect.orElseSucceed(decodeHandle(handle), () => "")
+    const recipient = yield* agents.byHandle(normal)
+    if (recipient === undefined) return undefined
+    const side: Side = {
+      callerId: caller.id,
+      recipientId: recipient.id,
+      conversationId: feed.direct(caller.id, recipient.id)
+    }
+    return { side, recipient }
+  })
+
+  /** A task of the caller with this agent. Fails in the same way for a task of others and for a task that does not exist. */
+  const taskOf = Effect.fnUntraced(function*(call: Call, id: string): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+    const known = yield* sideOf(call)
+    const task = known === undefined || !/^msg_[A-Za-z0-9_-]{1,64}$/.test(id) ? undefined : yield* tasks.find(known.side, id)
+    return known === undefined || task === undefined ? yield* Effect.fail(taskNotFound()) : { side: known.side, task }
+  })
+
+  const upload = Effect.fnUntraced(function*({ api, caller }: Call, handle: string, { bytes, contentType, filename }: NonNullable<Incoming["file"]>) {
+    const { body } = yield* api.call<{ readonly attachment_id: string }>("POST", "/v1/uploads", {
+      to: handle,
+      filename,
+      content_type: contentType,
+      size: bytes.length,
+      sha256: hash("sha256", bytes, "hex")
+    })
+    yield* attachments.fill(caller.id, body.attachment_id, bytes)
+    return body.attachment_id
+  })
+
+  /** The task that a stored message belongs to. */
+  const taskOfMessage = Effect.fnUntraced(function*(side: Side, body: string): Effect.fn.Return<Task, Failure> {
+    const { metadata } = JSON.parse(body) as { readonly metadata: Json }
+    const id = Predicate.isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
+    const task = typeof id === "string" ? yield* tasks.find(side, id) : undefined
+    return task ?? (yield* new ValidationFailed({ message: "message.messageId: you have sent a message with this id that belongs to no task" }))
+  })
+
+  /** Reads a configuration and checks that the server may post to its URL. */
+  const pushOf = Effect.fnUntraced(function*(given: Json, taskId: string | undefined, fallback: string) {
+    const config = yield* parsed(() => pushConfigOf(given, taskId, fallback))
+    yield* webhooks.check(config.target.url)
+    return config
+  })
+
+  const push = Effect.fnUntraced(function*(side: Side, taskId: string, config: PushConfig): Effect.fn.Return<Task, Failure> {
+    return (yield* pushes.put(side, taskId, config)) ?? (yield* Effect.fail(taskNotFound()))
+  })
+
+  const sendOnly = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+    if (!isStorableJson(params)) {
+      return yield* new ValidationFailed({ message: "The request may be nested at most 64 levels deep, and may not contain NUL or a lone surrogate." })
+    }
+    const message = yield* parsed(() => {
+      const given = objectOf(params, "message")
+      if (given === undefined) throw ValidationFailed.field("message", "is required")
+      return incoming(given, objectOf(params, "metadata"))
+    })
+    const known = yield* sideOf(call)
+    if (known === undefined) return yield* new AgentNotFound()
+    const { recipient, side } = known
+    if (recipient.id === call.caller.id) {
+      return yield* ValidationFailed.field("handle", "is yourself: write to another agent")
+    }
+    const key = keyOf(recipient.handle, message.messageId)
+    if (message.contextId !== undefined && message.contextId !== side.conversationId) {
+      return yield* ValidationFailed.field("message.contextId", "must be the id of your conversation with this agent, or absent")
+    }
+    if (message.taskId !== undefined) {
+      const { task } = yield* taskOf(call, message.taskId)
+      if (isFinal(task.state)) {
+        const earlier = yield* conversations.original(call.caller.id, key)
+        if (earlier !== undefined) return { side, task: yield* taskOfMessage(side, earlier.body) }
+        return yield* Effect.fail(
+          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: send the message without taskId, as a new task.", {
+            state: `TASK_STATE_${task.state}`
+          })
+        )
+      }
+    }
+    let attachmentId: string | undefined
+    if (message.file !== undefined) {
+      const earlier = yield* conversations.original(call.caller.id, key)
+      if (earlier !== undefined) return { side, task: yield* taskOfMessage(side, earlier.body) }
+      attachmentId = yield* upload(call, recipient.handle, message.file)
+    }
+    const id = ids.make("msg")
+    const draft = yield* draftOf({
+      client_msg_id: key,
+      type: attachmentId !== undefined ? "file" : message.text === undefined ? "structured" : "text",
+      content: {
+        ...(message.text === undefined ? {} : { text: message.text }),
+        ...(message.data === undefined ? {} : { data: message.data }),
+        ...(attachmentId === undefined ? {} : { attachment_id: attachmentId })
+      },
+      metadata: { a2a: { task_id: message.taskId ?? id, context_id: side.conversationId, ...message.a2a } }
+    }, config.LIMITS_MESSAGE_BYTES)
+    if (message.taskId === undefined) yield* tasks.begin(side.conversationId)
+    const sent = yield* conversations.send(call.caller, { _tag: "Direct", handle: recipient.handle }, { ...draft, messageId: id })
+    if (!sent.created || message.taskId !== undefined) return { side, task: yield* taskOfMessage(side, sent.body) }
+    const { created_at, seq } = JSON.parse(sent.body) as { readonly created_at: string; readonly seq: number }
+    const at = Date.parse(created_at)
+    // This is the task as it was at the commit of its first message. Nothing has to be read.
+    const task: Task = {
+      id,
+      conversationId: side.conversationId,
+      seq,
+      callerId: side.callerId,
+      recipientId: side.recipientId,
+      state: "SUBMITTED",
+      updatedAt: at,
+      changes: 1,
+      log: [{ state: "SUBMITTED", at, seq, messageId: id }]
+    }
+    return { side, task }
+  })
+
+  /** Whether the caller has sent a message with this `messageId` to the called agent before. */
+  const wasSent = Effect.fnUntraced(function*(call: Call, messageId: string) {
+    const known = yield* sideOf(call)
+    return known !== undefined && (yield* conversations.original(call.caller.id, keyOf(known.recipient.handle, messageId))) !== undefined
+  })
+
+  /** Sends a message. Stores the push configuration of the request before the answer, so that every change after the answer is posted. */
+  const send = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+    const asked = yield* parsed(() => {
+      const given = objectOf(objectOf(params, "configuration") ?? {}, "taskPushNotificationConfig")
+      const { messageId, taskId } = objectOf(params, "message") ?? {}
+      // The name depends only on the request, so that a repeated request creates no second configuration.
+      const name = `send-${hash("sha256", String(messageId), "hex").slice(0, 16)}`
+      return given && { given, messageId: String(messageId), taskId: typeof taskId === "string" && taskId !== "" ? taskId : undefined, name }
+    })
+    const config = asked && (yield* pushOf(asked.given, asked.taskId, asked.name))
+    if (asked !== undefined && config !== undefined) {
+      const taskId = asked.taskId === undefined ? undefined : (yield* taskOf(call, asked.taskId)).task.id
+      // A repeated send may have its configuration already. Then `push` decides whether the limit allows the configuration.
+      yield* pushes.checkRoom(call.caller.id, taskId, config.name).pipe(
+        Effect.catchTag("TooManyPushConfigsOfAgent", (full) =>
+          Effect.flatMap(wasSent(call, asked.messageId), (sent) => sent ? Effect.void : Effect.fail(full)))
+      )
+    }
+    const { side, task } = yield* sendOnly(call, params)
+    return { side, task: config === undefined ? task : yield* push(side, task.id, config) }
+  })
+
+  /** Reads the task each time that it may have changed, until `each` returns true or the watch ends. Repeats a read that fails. */
+  const follow = <E>(side: Side, watch: TaskWatch, each: (task: Task) => Effect.Effect<boolean, E>): Effect.Effect<void, E> =>
+    Effect.gen(function*() {
+      while (true) {
+        yield* watch.wait
+        if (watch.ended !== undefined) return
+        const read = yield* Effect.result(tasks.find(side, watch.task.id))
+        if (read._tag === "Failure") {
+          watch.seen = ""
+          continue
+        }
+        if (read.success === undefined) return
+        watch.task = read.success
+        if (yield* each(read.success)) return
+      }
+    })
+>>>>>>> main
 
   /**
    * Waits up to WAIT_MS for a final or interrupted state and returns the task. Does not wait if the caller already has as many watches

@@ -73,7 +73,7 @@ export class AccessApi extends HttpApiGroup.make("access")
       summary: "End a session",
       description: "Ends a session or a program's token, on every node.",
       parameters: { id: example.id },
-      answer: { ok: true, message: "It is ended." }
+      answer: { ok: true, message: "The session is ended." }
     })),
     HttpApiEndpoint.get("openapi", "/console/api/openapi.json", { success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "application/json" })) })
       .annotateMerge(documented({ summary: "Get this document", description: "The operators' API as an OpenAPI document." }))

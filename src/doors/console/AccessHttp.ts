@@ -72,7 +72,7 @@ export const AccessHttp = HttpApiBuilder.group(consoleApiOf(AccessApi), "access"
       }),
       end: Effect.fnUntraced(function*({ params }) {
         const own = yield* CurrentOperator
-        return (yield* access.end(params.id, own.operator)) ? confirm("It is ended.") : yield* hidden()
+        return (yield* access.end(params.id, own.operator)) ? confirm("The session is ended.") : yield* hidden()
       }),
       openapi: () => Effect.succeed(HttpServerResponse.text(consoleDocument(), { contentType: "application/json" }))
     })

@@ -87,14 +87,14 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
           return yield* ValidationFailed.field("until", "must be a date-time in the future, or null")
         }
         const done = yield* changes.change({ name, agentId, operator, value: payload.value, until, reason: payload.reason ?? null })
-        return done ? yield* shown(name, agentId) : yield* new Conflict({ message: "Too many limits are changed: take some back first." })
+        return done ? yield* shown(name, agentId) : yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
       }),
       takeBackLimit: Effect.fnUntraced(function*({ params, query }) {
         const { operator } = yield* CurrentOperator
         const name = yield* named(params.name)
         const agentId = yield* idOf(query.agent)
         const done = yield* changes.takeBack({ name, agentId, operator })
-        return done ? yield* shown(name, agentId) : yield* new NotFound({ message: "This limit is not changed." })
+        return done ? yield* shown(name, agentId) : yield* new NotFound({ message: "This limit has not been changed." })
       }),
       audit: Effect.fnUntraced(function*({ query }) {
         const limit = pageSize(query.limit)

@@ -176,7 +176,7 @@ export class Nodes extends Context.Service<Nodes, {
       const order = Effect.fnUntraced(function*(address: string, given: Order) {
         yield* known(address)
         const done = yield* Effect.catchTag(ordered.at(address, given), "NodeSilent", ({ reason }: NodeSilent) =>
-          Effect.fail(new Conflict({ message: `The node got the order and gave no answer: ${reason}` })))
+          Effect.fail(new Conflict({ message: `The node received the command, but sent no answer: ${reason}` })))
         return nodeShown(address, isThis(address), done, "")
       })
 

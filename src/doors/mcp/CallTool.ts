@@ -54,6 +54,7 @@ export interface WaitingCall extends Pick<ToolWait, "limit" | "timeoutMs"> {
   readonly result: (waited: Effect.Effect<Waited, WaitRefusal>) => Effect.Effect<CallToolResult>
 }
 
+/** Whether a call has no result yet, because its wait is still to do. */
 export const isWaiting = (called: CallToolResult | WaitingCall): called is WaitingCall => "timeoutMs" in called
 
 /** A function outside of `callTool`, so that its closure does not keep the whole request in memory during the wait. */

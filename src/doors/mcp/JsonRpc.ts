@@ -4,8 +4,11 @@ import { Asked } from "#ground/http/Asked"
 import type { WireFailure } from "#ground/wire/WireError"
 import { rpcBody } from "#ground/wire/WireErrors"
 
+/** JSON-RPC's code for a body that is not JSON. */
 export const PARSE_ERROR = -32_700
+/** JSON-RPC's code for JSON that is not a message of the protocol. */
 export const INVALID_REQUEST = -32_600
+/** The server's code for a revision that it does not support. */
 export const UNSUPPORTED = -32_000
 
 type Id = string | number | null

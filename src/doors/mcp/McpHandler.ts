@@ -79,7 +79,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         return yield* new Forbidden({ message: "Pages of this origin may not call this server: see ALLOWED_ORIGINS." })
       }
       if (!hostIsOwn(config, request.headers["host"])) {
-        return yield* new Forbidden({ message: "This server is not reached under this name: see PUBLIC_URL." })
+        return yield* new Forbidden({ message: "This server does not have this host name: see PUBLIC_URL." })
       }
       const check = auth.authenticate(bearerOf(request.headers["authorization"]))
       const agent = yield* Effect.catchTag(check, "Unauthorized", () => budgets.unauthorized(request))

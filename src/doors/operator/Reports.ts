@@ -86,7 +86,7 @@ export class Reports extends Context.Service<Reports, {
           if (decided !== undefined && state === "dismissed") yield* enforcement.recount(decided.reported_id)
           const report = yield* find(id)
           if (decided !== undefined) return report
-          return yield* new Conflict({ message: `${report.decidedBy ?? "Somebody"} has ${report.state} it already.` })
+          return yield* new Conflict({ message: `${report.decidedBy ?? "Somebody"} has already ${report.state} this report.` })
         })
       })
     })

@@ -36,13 +36,13 @@ export const serverFrames = {
     Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
     "Another participant stopped writing."
   ),
-  "group.invite.received": frame("group.invite.received", GroupInvite, "Somebody asks the agent into a group."),
+  "group.invite.received": frame("group.invite.received", GroupInvite, "Another agent invites this agent into a group."),
   "group.deleted": frame(
     "group.deleted",
     GroupDeletion,
-    "A group of the agent's was deleted; its last message has come before."
+    "A group of this agent was deleted. The last message of the group comes before this frame."
   ),
-  "presence.update": frame("presence.update", Presence, "A contact came, went, or said something of itself."),
+  "presence.update": frame("presence.update", Presence, "The presence of a contact has changed."),
   "rate_limit.warning": frame(
     "rate_limit.warning",
     Schema.Struct({
@@ -58,7 +58,7 @@ export const serverFrames = {
     type: Schema.Literal("error"),
     id: Schema.optionalKey(Schema.Unknown),
     payload: Schema.Struct({ code: Schema.String, message: Schema.String, action: Schema.NullOr(Schema.String) })
-  }).annotate({ description: "A frame that could not be carried out; id repeats the frame's own." }),
+  }).annotate({ description: "The server could not carry out a frame. The id is that of the frame." }),
   pong: Schema.Struct({ type: Schema.Literal("pong") }).annotate({ description: "The answer to a ping frame." })
 } as const
 
@@ -78,7 +78,7 @@ export const clientFrames = {
     capabilities: Schema.optionalKey(Schema.Array(Schema.String))
   }).annotate({ description: "First frame, within 5 s, unless the upgrade carried the key." }),
   ack: Schema.Struct({ type: Schema.Literal("ack"), message_id: Schema.String }).annotate({
-    description: "The message has arrived; never answered."
+    description: "Acknowledges a message. The server sends no answer."
   }),
   "message.read_ack": Schema.Struct({
     type: Schema.Literal("message.read_ack"),
@@ -88,7 +88,7 @@ export const clientFrames = {
       message_id: Schema.optionalKey(Name)
     }),
     ...Id
-  }).annotate({ description: "Everything up to this seq, or this message, has been read." }),
+  }).annotate({ description: "Marks all messages up to this seq, or this one message, as read." }),
   "typing.start": Schema.Struct({
     type: Schema.Literal("typing.start"),
     payload: Schema.Struct({ conversation_id: Name }),

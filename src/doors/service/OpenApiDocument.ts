@@ -154,7 +154,7 @@ export const published = (spec: Json): Json => {
       schemas,
       headers: {
         RequestId: {
-          description: "The caller's x-request-id if it was 1 to 128 printable characters, else a fresh one.",
+          description: "The caller's x-request-id if it was 1 to 128 printable characters, else a new one.",
           schema: { type: "string" },
           required: true
         },
@@ -163,8 +163,8 @@ export const published = (spec: Json): Json => {
           schema: { type: "integer", minimum: 1 }
         },
         IdempotentReplay: {
-          description: "`true` if the request repeats an earlier one with the same Idempotency-Key, or a send with the same client_msg_id: " +
-            "this is the answer to the earlier request, which has had its effect once.",
+          description: "`true` if the request repeats an earlier one with the same Idempotency-Key, or a send with the same client_msg_id. This is " +
+            "the answer to the earlier request, and nothing was done again.",
           schema: { type: "string", enum: ["true"] }
         }
       },
@@ -173,15 +173,15 @@ export const published = (spec: Json): Json => {
           name: "Idempotency-Key",
           in: "header",
           required: false,
-          description: "Repeat a request with the same key, path and body, and it has its effect once and is answered alike. " +
-            "Remembered per agent; answers 401, 429 and 5xx are not.",
+          description: "A repeated request with the same key, path and body has no second effect and gets the same answer. Keys are stored for each " +
+            "agent; answers 401, 429 and 5xx are not stored.",
           schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[ -~]*$" }
         }
       },
       responses: {
         RouteNotFound: withHeaders(jsonResponse("There is no such path.", extra["NotFound"]), "404"),
         MethodNotAllowed: withHeaders(
-          jsonResponse("The path answers other methods: see the Allow header.", extra["MethodNotAllowed"]),
+          jsonResponse("The path has other methods: see the Allow header.", extra["MethodNotAllowed"]),
           "405"
         )
       }

@@ -41,8 +41,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
       error: NotReady
     }).annotateMerge(documented({
       summary: "Check readiness",
-      description: "Answers 200 only while this node makes progress; a load balancer should send it no requests otherwise. No key is " +
-        "needed.",
+      description: "Answers 200 while this node makes progress. At other times a load balancer should send it no requests. No key is needed.",
       answer: { status: "ready" }
     })),
     HttpApiEndpoint.get("metrics", "/internal/metrics", {
@@ -50,8 +49,8 @@ export class ServiceApi extends HttpApiGroup.make("service")
       error: Unauthorized
     }).annotateMerge(documented({
       summary: "Get metrics",
-      description: "Answers with this node's metrics in Prometheus' text format. Where METRICS_TOKEN is set, it must come as the " +
-        "bearer token; an agent's key does not do.",
+      description: "Answers with this node's metrics in Prometheus' text format. If METRICS_TOKEN is set, the request needs this token as its " +
+        "bearer token; an agent's key is refused.",
       answer: "# HELP sockets_open WebSockets held by this node\n# TYPE sockets_open gauge\nsockets_open 2\n"
     })),
     HttpApiEndpoint.get("socket", "/v1/ws", { error: UpgradeRequired }).annotateMerge(documented({

@@ -15,7 +15,7 @@ export class StorageUnavailable extends WireError<StorageUnavailable>()("Storage
 export class SizeMismatch extends WireError<SizeMismatch>()("SizeMismatch", {
   code: "SIZE_MISMATCH",
   status: 400,
-  message: "These are not as many bytes as were announced."
+  message: "The number of bytes is not the announced size."
 }) {}
 
 export class ChecksumMismatch extends WireError<ChecksumMismatch>()("ChecksumMismatch", {
@@ -27,7 +27,7 @@ export class ChecksumMismatch extends WireError<ChecksumMismatch>()("ChecksumMis
 export class AlreadyUploaded extends WireError<AlreadyUploaded>()("AlreadyUploaded", {
   code: "ALREADY_UPLOADED",
   status: 409,
-  message: "This file has been uploaded already; it does not change any more."
+  message: "This file was uploaded already, and cannot be changed."
 }) {}
 
 /** A file that an agent announced before uploading it. */

@@ -108,7 +108,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
       const grant = JSON.parse(Buffer.from(body, "base64url").toString("utf8")) as Grant
       return grant.op === op && grant.until > at ? grant as Extract<Grant, { op: Op }> : undefined
     }
-    const forbidden = () => new Forbidden({ message: "This URL is not signed for that, or it has expired." })
+    const forbidden = () => new Forbidden({ message: "The signature of this URL does not allow this request, or the URL has expired." })
 
     const sizeOf = async (id: string): Promise<number | undefined> => {
       try {
@@ -204,7 +204,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
             attempt(() => openFile(fileOf(grant.id))),
             (opened) => Effect.sync(() => opened?.stream.destroy())
           )
-          if (opened === undefined) return yield* new StorageUnavailable({ message: "This file is gone." })
+          if (opened === undefined) return yield* new StorageUnavailable({ message: "The file store does not have this file." })
           return { ...opened, contentType: grant.contentType, disposition: contentDisposition(grant.filename) }
         })
       }

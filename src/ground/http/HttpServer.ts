@@ -480,7 +480,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       const id = requestIdFrom(request.headers["x-request-id"], ids)
       const path = pathOf(request.url ?? "/")
       if (path.toLowerCase() !== "/v1/ws") {
-        refuse(socket, new NotFound({ message: isConsoleApi(path) ? NO_PATH : "This path has no socket: it is at /v1/ws." }), id)
+        refuse(socket, new NotFound({ message: isConsoleApi(path) ? NO_PATH : "This path has no WebSocket. The WebSocket is at /v1/ws." }), id)
       } else if (
         request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "" &&
         !isOwnOrigin(config, request.headers.origin, request.headers.host)
@@ -532,7 +532,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       // A server may ignore an expectation, so outsiders get the same answer as without one.
       if (isConsoleApi(pathOf(request.url ?? "/"))) return onRequest(request, response)
       response.requestId = requestIdFrom(request.headers["x-request-id"], ids)
-      response.refuse({ code: "VALIDATION_ERROR", message: "The only expectation is 100-continue.", status: 417 }, {
+      response.refuse({ code: "VALIDATION_ERROR", message: "The only supported expectation is 100-continue.", status: 417 }, {
         connection: "close"
       })
     })

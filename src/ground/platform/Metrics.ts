@@ -52,8 +52,8 @@ export const isProbe = (path: string): boolean => probes.has(path)
 
 export const httpProbes = new Counter({
   name: "http_probes_total",
-  help: "answered probes of balancers, orchestrators and monitoring, by path and class of status; they count in no other counter of requests or refusals",
-  look: "5xx of `/v1/ready` for minutes: the node is drained or makes no progress, and `details.reason` of its answer says why. No probes at all: the balancer does not ask this node.",
+  help: "answered probes of balancers, orchestrators and monitoring, by path and class of status",
+  look: "5xx of `/v1/ready` for minutes: the node is drained or makes no progress, and `details.reason` says why. No probes: the balancer does not poll this node.",
   labels: { route: PROBES, status: CLASSES }
 })
 
@@ -65,8 +65,8 @@ export const countProbe = (route: string, status: number): void =>
 export const NO_ROUTE = "none"
 export const httpSeconds = new Histogram({
   name: "http_request_seconds",
-  help: "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp that wait for messages are long on purpose",
-  look: "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process) to see where the time goes.",
+  help: "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp may wait for messages",
+  look: "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process).",
   labels: { method: undefined, route: undefined }
 })
 
@@ -85,8 +85,8 @@ export const MCP_HOSTS = [
 const MCP_OUTCOMES = ["answered", "refused", "unauthorized"] as const
 export const mcpRequests = new Counter({
   name: "mcp_requests_total",
-  help: "POST requests to /mcp, by the family of the host's `User-Agent` (`none`: it sends none) and by outcome: `unauthorized` without a valid key, `refused` also if the server refused only the call of a tool",
-  look: "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: set the log level `debug` for a while; each refused request then has a line with its reason.",
+  help: "POST requests to /mcp, by family of the host's `User-Agent` and by outcome: `unauthorized` without a valid key, `refused` also if only the call of a tool was refused",
+  look: "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: at the log level `debug`, each refused request has a line with its reason.",
   labels: { host: MCP_HOSTS, outcome: MCP_OUTCOMES }
 })
 
@@ -97,17 +97,17 @@ export const countMcpRequest = (host: (typeof MCP_HOSTS)[number], status: number
 export const heldBytes = new Gauge({
   name: "held_bytes",
   help: "bytes that peers make this node hold: answers and frames that they do not read, bodies that arrive slowly",
-  look: "It stays above half of `HELD_BYTES`: many clients are slow, or some do not read at all. `held_cuts_total` and the log name the reason."
+  look: "It stays above half of `HELD_BYTES`: many clients are slow, or some do not read at all."
 })
 export const heldCuts = new Counter({
   name: "held_cuts_total",
-  help: "connections that were cut because their client made this node hold too many bytes; `stalled`: the client had read nothing for 10 s while more than half of `HELD_BYTES` was used",
-  look: "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if their clients are legitimate and slow. No acknowledged message is lost.",
+  help: "connections that were closed because their client made this node hold too many bytes; `stalled`: the client had read nothing for 10 s while more than half of `HELD_BYTES` was used",
+  look: "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if their clients are legitimate and slow.",
   labels: { reason: ["connection", "peer", "process", "stalled"] }
 })
 export const largeReads = new Gauge({
   name: "large_reads",
-  help: "large answers that are under way on this node, and requests for one that wait for a slot of their agent",
+  help: "large answers under way on this node, and requests for one that wait for a slot of their agent",
   look: "`waiting` stays above 0: agents ask for more pages at once than `HTTP_LARGE_READS`, or read slowly.",
   labels: { state: ["under way", "waiting"] }
 })
@@ -128,14 +128,14 @@ export const connectionsBound = new Gauge({
 export const TURNED_AWAY = ["full", "peer", "gave_way"] as const
 export const connectionsTurnedAway = new Counter({
   name: "connections_turned_away_total",
-  help: "connections that were closed because too many are open: new ones at the port's bound (`full`) and at the bound of their address (`peer`), and idle ones that gave way to a new one (`gave_way`)",
+  help: "connections that were closed because too many are open: new ones at the bound of the port (`full`) or of their address (`peer`), and idle ones for a new one (`gave_way`)",
   look: "`peer` rises: the log names the address; if it is a proxy, name it in `TRUST_PROXY_ADDRESSES`. `full` and `gave_way`: compare `connections_open`.",
   labels: { port: PORTS, reason: [...TURNED_AWAY] }
 })
 export const connectionsSilent = new Counter({
   name: "connections_silent_total",
   help: "connections of clients that were closed because they sent no byte within `HTTP_FIRST_BYTE_SECONDS`",
-  look: "It rises fast: a client opens connections and sends nothing, or a balancer opens more connections than it uses."
+  look: "It rises fast: a client, or a balancer, opens connections and sends nothing."
 })
 
 // Sending
@@ -143,7 +143,7 @@ export const connectionsSilent = new Counter({
 const storedMessages = new Counter({
   name: "messages_stored_total",
   help: "messages committed by this node, which owns their conversations",
-  look: "It stays at 0 on one node while others rise: the node owns no shards (`effect_cluster_shards`).",
+  look: "It stays at 0 on one node only: the node owns no shards (`effect_cluster_shards`).",
   labels: { kind: ["direct", "group"] }
 })
 export const stored = { direct: storedMessages.at("direct"), group: storedMessages.at("group"), total: () => storedMessages.total }
@@ -167,13 +167,13 @@ export const commitWaits = new Histogram({
 export const commitTimes = new Histogram({
   name: "commit_seconds",
   help: "seconds that one batch took to commit, or to fail",
-  look: "It rises while batches stay small: the database or its disk is slow, or something holds locks (`message_set_aside_total`).",
+  look: "It rises while batches stay small: the database or its disk is slow, or a session holds locks (`message_set_aside_total`).",
   labels: QUEUE
 })
 export const commitQueues = new Gauge({
   name: "commit_queue_items",
   help: "items that wait for a commit or are in one",
-  look: "It stays above 1,000: more arrives than the database commits. When a queue has 20,000, further items are refused with 503.",
+  look: "It stays above 1,000: more arrives than the database commits. A queue with 20,000 items refuses further ones with 503.",
   labels: QUEUE
 })
 const WHAT: Record<string, string> = {
@@ -183,7 +183,7 @@ const WHAT: Record<string, string> = {
   read: "read marks"
 }
 const SLOW = "It nears 1,000: the database is slow, and the next batch gathers meanwhile."
-const FAILING = "`connection` and `system` rise: PostgreSQL is unavailable, or has no disk space or memory left; `defect` and `refused` rise: the log has a defect to report."
+const FAILING = "`connection` and `system` rise: PostgreSQL is unavailable, or has no disk space or memory left. `defect` and `refused` rise: report the defect in the log."
 const LOCKED = "It rises: look for a transaction that somebody left open (`pg_stat_activity`)."
 
 const commitCounts = (name: string) => {
@@ -199,7 +199,7 @@ const commitCounts = (name: string) => {
     }),
     setAside: new Counter({
       name: `${name}_set_aside_total`,
-      help: `${what} that waited outside their batch because another session had locked a row that they need`,
+      help: `${what} that waited outside their batch for a row that another session had locked`,
       look: first ? LOCKED : ""
     })
   }
@@ -219,17 +219,17 @@ const queueMeters = QUEUES.map((name) => perQueue.get(name)!)
 export const socketsOpen = new Gauge({
   name: "sockets_open",
   help: "WebSockets that this node holds",
-  look: "One node has most of them: the balancer does not spread them, or others have just started."
+  look: "One node has most of them: the balancer does not spread them."
 })
 export const waitsOpen = new Gauge({
   name: "waits_open",
-  help: "waits for messages and subscriptions of MCP and A2A that this node holds, each an idle connection",
-  look: "One node has most of them: the balancer does not spread them, or others have just started."
+  help: "idle connections of MCP and A2A that wait for messages or events",
+  look: "One node has most of them: the balancer does not spread them."
 })
 export const socketsOpened = new Counter({
   name: "sockets_opened_total",
   help: "WebSockets whose key was accepted",
-  look: "It rises much faster than `sockets_open`: clients connect again and again; see `sockets_closed_total` for the reason."
+  look: "It rises much faster than `sockets_open`: clients connect again and again (`sockets_closed_total`)."
 })
 export const reconnects = new Counter({
   name: "socket_reconnects_total",
@@ -248,17 +248,17 @@ export const countClosed = (code: number): void =>
   socketsClosed.at(CLOSE_CODES.has(String(code)) ? String(code) : code === 1005 ? "1000" : "other").add()
 export const slowSockets = new Counter({
   name: "sockets_slow_total",
-  help: "WebSockets that were closed because their client did not read what was sent",
-  look: "It rises: clients are stuck, or `SOCKETS_UNSENT_BYTES` is too small for their network. No message is lost: the clients get the rest when they connect again."
+  help: "WebSockets that were closed because their client did not read",
+  look: "It rises: clients hang, or `SOCKETS_UNSENT_BYTES` is too small for their network. Clients get the rest when they connect again."
 })
 export const pushes = new Counter({
   name: "pushes_total",
   help: "frames written to WebSockets of this node",
-  look: "It stays at 0 while messages are stored and sockets are open: check whether the agents have muted everything, or the nodes do not reach each other."
+  look: "It stays at 0 while messages are stored and sockets are open: the nodes do not reach each other, or all is muted."
 })
 export const pushWaits = new Histogram({
   name: "push_seconds",
-  help: "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: another node committed the message, and the database's clock measures",
+  help: "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: another node committed it",
   look: "`there` is above 0.1 and `here` is not: the calls between nodes are slow. Both: this process is busy (`event_loop_lag_p99_seconds`).",
   labels: { way: ["here", "there"] }
 })
@@ -267,7 +267,7 @@ export const pushedThere = pushWaits.at("there")
 export const catchingUp = new Gauge({
   name: "sockets_catching_up",
   help: "WebSockets that read their backlog from the database",
-  look: "It stays high: many clients came back at once, or read slowly; if not, the database is slow (`database_wait_seconds`)."
+  look: "It stays high: many clients reconnected at once or read slowly, or the database is slow (`database_wait_seconds`)."
 })
 
 // Actors and backlog
@@ -275,19 +275,19 @@ export const catchingUp = new Gauge({
 export const actors = new Gauge({
   name: "actors",
   help: "actors in this node's memory",
-  look: "It grows for hours with steady traffic: idle ones should leave after minutes. Report it.",
+  look: "It grows for hours with steady traffic, although idle actors should leave after minutes: report it.",
   labels: { kind: ["agent", "conversation", "group", "webhook"] }
 })
 const BACKLOG = "the node that counts it, once a minute"
 export const backlogMessages = new Gauge({
   name: "backlog_messages",
-  help: "envelopes of all agents that are not acknowledged yet; one node counts them once a minute, so take the maximum",
-  look: "It only rises: agents that write to each other do not read, or do not acknowledge. At `LIMITS_BACKLOG_HARD` direct sends to a recipient are refused.",
+  help: "envelopes of all agents that are not acknowledged yet; take the maximum of the nodes",
+  look: "It only rises: agents do not read, or do not acknowledge.",
   only: BACKLOG
 })
 export const backlogWebhooks = new Gauge({
   name: "backlog_webhook_deliveries",
-  help: "deliveries to webhooks that wait for their next attempt; one node counts them once a minute, so take the maximum",
+  help: "deliveries to webhooks that wait for their next attempt; take the maximum of the nodes",
   look: "It only rises: hosts of webhooks fail (`webhook_attempts_total`), or `WEBHOOK_POSTS` is too small.",
   only: BACKLOG
 })
@@ -296,25 +296,25 @@ export const backlogWebhooks = new Gauge({
 
 export const databaseWaits = new Histogram({
   name: "database_wait_seconds",
-  help: "seconds that a statement waited for a connection (on PGlite for its turn)",
+  help: "seconds that a statement waited for a connection",
   look: "Its 99th percentile is above 0.05: all connections are taken. Find out why statements take long; only then raise `DATABASE_POOL`."
 })
 export const databaseTimes = new Histogram({
   name: "database_statement_seconds",
   help: "seconds that a statement took on its connection, its answer included",
-  look: "It rises for all: the database or its disk is busy. Rare long ones: locks, or a sweep over many rows."
+  look: "Its median rises: the database or its disk is busy. Only its 99th percentile rises: locks, or a sweep over many rows."
 })
 const VACUUM = "the node that runs the job vacuum, once a minute"
 export const transactionAge = new Gauge({
   name: "database_transaction_age",
   help: "transactions since the oldest transaction that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
-  look: "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `npm run admin -- compact`.",
+  look: "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `compact`.",
   only: VACUUM
 })
 export const vacuumSkipped = new Gauge({
   name: "database_vacuum_skipped_tables",
   help: "tables of PGlite that are due for vacuum and larger than `VACUUM_TABLE_MB`",
-  look: "Above 0: the space of deleted rows in these tables is not used again. The log names the tables. Stop the server and run `npm run admin -- compact`, or raise `VACUUM_TABLE_MB`.",
+  look: "Above 0: the space of deleted rows in these tables is not used again. The log names the tables; run `compact`, or raise `VACUUM_TABLE_MB`.",
   only: "a server on PGlite"
 })
 
@@ -329,7 +329,7 @@ export const remoteCalls = new Counter({
 export const remoteSeconds = new Histogram({
   name: "remote_call_seconds",
   help: "seconds from a call to another node to its answer, by procedure; lost calls do not count",
-  look: "It is far above `commit_wait_seconds` of the other nodes: the network between nodes, or a node whose event loop is late.",
+  look: "It is far above `commit_wait_seconds` of the other nodes: the network between nodes is slow, or a node's event loop is.",
   labels: { procedure: undefined },
   only: NODES
 })
@@ -342,7 +342,7 @@ export const lineFrames = new Histogram({
 export const remoteOpen = new Gauge({
   name: "remote_calls_open",
   help: "calls to other nodes that are not answered yet",
-  look: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node are refused with 503.",
+  look: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node get 503.",
   only: NODES
 })
 export const BREAKS = ["answer", "silence", "connection"] as const
@@ -361,14 +361,14 @@ export const remotePushes = new Counter({
 export const remotePushQueue = new Gauge({
   name: "remote_push_queue_items",
   help: "pushes that wait to be sent to other nodes",
-  look: "It stays above 1,000: a node is slow to take them. Beyond 20,000 for one node they are dropped, and the node reads the database instead.",
+  look: "It stays above 1,000: a node reads slowly. Pushes beyond 20,000 for a node are dropped, and that node reads the database instead.",
   only: NODES
 })
 export const GREETINGS = ["refused", "silent", "unreachable"] as const
 export const greetingsFailed = new Counter({
   name: "node_greetings_failed_total",
   help: "attempts to open a line to another node that failed",
-  look: "It rises: the network between the nodes, or `RUNNER_SECRET`; `/v1/ready` names the node.",
+  look: "It rises: the network between the nodes fails, or `RUNNER_SECRET` differs; `/v1/ready` names the node.",
   labels: { reason: [...GREETINGS] }
 })
 export const CONNECTIONS = ["secret", "plain", "encrypted", "silent", "stranger"] as const
@@ -394,7 +394,7 @@ const cluster = [
   foreign("gauge", {
     name: "effect_cluster_shards",
     help: "shards that this node owns, of 300",
-    look: "They do not add up to 300 over the nodes for more than 10 s: conversations without an owner answer 503."
+    look: "For more than 10 s they do not add up to 300 over the nodes: conversations without an owner answer 503."
   }),
   foreign("gauge", { name: "effect_cluster_shards_releasing", help: "shards that this node is handing over", look: "" }),
   foreign("gauge", { name: "effect_cluster_singletons", help: "background jobs that run on this node", look: "" }),
@@ -418,8 +418,8 @@ const cluster = [
 export const ALONE = ["down", "slow", "open", "refused", "nonsense"] as const
 export const limitsAlone = new Counter({
   name: "rate_limits_alone_total",
-  help: "requests whose budget was not checked in Redis: this node's own count decided, by reason",
-  look: "It rises: Redis is down or slow, so an agent may have its budget once on each node.",
+  help: "requests for which this node's own count decided instead of Redis, by reason",
+  look: "It rises: Redis is down or slow, so an agent may use its limit once on each node.",
   labels: { reason: [...ALONE] }
 })
 
@@ -428,36 +428,36 @@ export const limitsAlone = new Counter({
 export const webhookAttempts = new Counter({
   name: "webhook_attempts_total",
   help: "posts to webhooks, by outcome: `delivered`, the class of another status, `timeout`, `forbidden` (an address that may not be reached) or `failed` (no connection, no valid answer)",
-  look: "Failures rise for one host: only the owner of the host can help. For all hosts: check this machine's network and name server.",
+  look: "Failures rise for all hosts: check this machine's network and name server. For one host, only the owner of the host can help.",
   labels: { outcome: ["delivered", "1xx", "3xx", "4xx", "5xx", "timeout", "forbidden", "failed"] }
 })
 export const webhookSeconds = new Histogram({
   name: "webhook_attempt_seconds",
   help: "seconds of a post to a webhook, look-up of its name and its answer included",
-  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. Posts to other hosts do not wait for these; `webhook_posts` shows how many posts wait."
+  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. `webhook_posts` shows how many posts wait."
 })
 export const webhookPosts = new Gauge({
   name: "webhook_posts",
-  help: "posts to webhooks that are under way, and posts that wait for a place in memory; `once` are posts of presence",
-  look: "Many `waiting` for minutes: hosts do not answer (`webhook_attempts_total`), or the places are too few (`WEBHOOK_POSTS`, `WEBHOOK_POSTS_PER_AGENT`, `WEBHOOK_POSTS_PER_HOST`).",
+  help: "posts to webhooks that are under way or wait for a place; `once` are posts of presence",
+  look: "Many `waiting` for minutes: hosts do not answer (`webhook_attempts_total`), or `WEBHOOK_POSTS`, `WEBHOOK_POSTS_PER_AGENT` or `WEBHOOK_POSTS_PER_HOST` is too small.",
   labels: { kind: ["delivery", "once"], state: ["under_way", "waiting"] }
 })
 export const webhookPostsRefused = new Counter({
   name: "webhook_posts_refused_total",
-  help: "posts that did not wait for a place because too many posts waited; a `delivery` stays in the database and is tried again within seconds, `once` is dropped",
-  look: "`delivery` rises: some agents have more posts than their places can take. Deliveries are late, but none is lost.",
+  help: "posts that were refused because too many posts wait; a `delivery` is tried again within seconds, `once` is dropped",
+  look: "`delivery` rises: some agents have more posts than places. Their deliveries are late.",
   labels: { kind: ["delivery", "once"] }
 })
 export const webhookCircuits = new Counter({
   name: "webhook_circuits_total",
-  help: "times that posts to a webhook were paused after failures (`opened`), and that one success ended it (`closed`)",
-  look: "`opened` rises and `closed` does not: hosts stay down. `npm run admin -- webhooks dead` lists the dead deliveries.",
+  help: "times that posts to a webhook were paused after failures (`opened`), and that a success ended a pause (`closed`)",
+  look: "`opened` rises and `closed` does not: hosts stay down.",
   labels: { change: ["opened", "closed"] }
 })
 export const webhookDead = new Counter({
   name: "webhook_deliveries_dead_total",
   help: "deliveries to webhooks that are dead because their last attempt failed",
-  look: "It rises: inform the owners of these webhooks."
+  look: "It rises: `npm run admin -- webhooks dead` lists them; inform the owners of the webhooks."
 })
 export const mail = new Counter({
   name: "mail_total",
@@ -467,8 +467,8 @@ export const mail = new Counter({
 })
 export const mailQueue = new Gauge({
   name: "mail_queue_items",
-  help: "mails that wait for the mail server or are on their way",
-  look: "It stays high: the mail server is slow. Beyond 1,000 a request for a code is answered `OTP_FAILED`."
+  help: "mails that are not yet at the mail server",
+  look: "It stays high: the mail server is slow. Beyond 1,000, requests for a code get `OTP_FAILED`."
 })
 
 // Jobs
@@ -502,24 +502,24 @@ export const lagSeconds = new Gauge({
 export const residentBytes = new Gauge({
   name: "process_resident_memory_bytes",
   help: "resident memory in bytes",
-  look: "It keeps growing while sockets and traffic do not. Report it, with `actors` and the queues."
+  look: "It grows while sockets and traffic do not: report it, with `actors` and the queues."
 })
 export const heapBytes = new Gauge({ name: "process_heap_used_bytes", help: "JavaScript heap in use, in bytes", look: "" })
 export const cpuSeconds = new Gauge({
   name: "process_cpu_seconds",
   help: "seconds of CPU used, user and system",
-  look: "Its rate nears 1: the process is as busy as one core allows. Add a node."
+  look: "Its rate nears 1: one core is busy. Add a node."
 })
 export const uptimeSeconds = new Gauge({
   name: "process_uptime_seconds",
   help: "seconds since the process started",
-  look: "It falls: the process was restarted; the last log lines before the restart say why."
+  look: "It falls: the process was restarted; the log says why."
 })
 
 export const spansTotal = new Counter({
   name: "trace_spans_total",
   help: "spans of traces that were sent to the collector, or dropped because it did not accept them",
-  look: "`dropped` rises: the collector is unavailable or slow, or `OTEL_TRACES_SAMPLER_ARG` is too high for it. Requests are not affected.",
+  look: "`dropped` rises: the collector is unavailable or slow, or `OTEL_TRACES_SAMPLER_ARG` is too high for it.",
   labels: { outcome: ["sent", "dropped"] }
 })
 

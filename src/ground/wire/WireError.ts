@@ -107,7 +107,7 @@ export class NotFound extends WireError<NotFound>()("NotFound", {
 export class MethodNotAllowed extends WireError<MethodNotAllowed>()("MethodNotAllowed", {
   code: "METHOD_NOT_ALLOWED",
   status: 405,
-  message: "This path does not answer that method."
+  message: "This path does not have this method."
 }) {}
 
 export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLarge", {
@@ -119,7 +119,7 @@ export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLar
 export class UpgradeRequired extends WireError<UpgradeRequired>()("UpgradeRequired", {
   code: "UPGRADE_REQUIRED",
   status: 426,
-  message: "This address speaks WebSocket: connect with `Upgrade: websocket`."
+  message: "This address is for WebSockets: connect with `Upgrade: websocket`."
 }) {}
 
 export class RateLimited extends WireError<RateLimited>()("RateLimited", {
@@ -132,13 +132,13 @@ export class RateLimited extends WireError<RateLimited>()("RateLimited", {
 export class InternalError extends WireError<InternalError>()("InternalError", {
   code: "INTERNAL_ERROR",
   status: 500,
-  message: "Something went wrong here; the request id names it in the log."
+  message: "The server failed. Its log has the reason under the request id."
 }) {}
 
 export class Unavailable extends WireError<Unavailable>()("Unavailable", {
   code: "UNAVAILABLE",
   status: 503,
-  message: "The service cannot do this right now: try again.",
+  message: "The service is unavailable right now: try again.",
   retryAfterMs: 2000
 }) {}
 

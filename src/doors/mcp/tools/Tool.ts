@@ -46,6 +46,7 @@ export interface ToolWait<A extends object = object> {
 /** What the work of a tool ends with: the answer, or a wait that its caller has to do. */
 export type ToolResult<A extends object = object> = ToolAnswer<A> | ToolWait<A>
 
+/** Whether the work of a tool ended with a wait. */
 export const isWait = (result: ToolResult): result is ToolWait => "timeoutMs" in result
 
 export interface Hints {
