@@ -64,7 +64,7 @@ export const makeSend = ({ sideOf, taskOf }: LookUp, configs: PushConfigs) =>
 
     const sendOnly = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
       if (!isStorableJson(params)) {
-        return yield* new ValidationFailed({ message: "The request must nest at most 64 deep and hold no NUL and no lone surrogate." })
+        return yield* new ValidationFailed({ message: "The request may be nested at most 64 levels deep, and may not contain NUL or a lone surrogate." })
       }
       const message = yield* parsed(() => {
         const given = objectOf(params, "message")
