@@ -22,7 +22,7 @@ import { webhooksTables } from "#domain/webhooks/WebhooksTables"
 import { clusterTables } from "#ground/cluster/NodeTable"
 import { migrationsTables } from "#ground/database/Migrations"
 import { type OwnedTable, Tables } from "#ground/database/Tables"
-import { secretsTables } from "#ground/platform/Secrets"
+import { secretsTables } from "#ground/database/Secrets"
 
 /** The tables of all rooms. An erasure takes them in this order. An export names the tables that it leaves out in this order. */
 export const tables: ReadonlyArray<OwnedTable> = [

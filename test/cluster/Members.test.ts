@@ -134,7 +134,7 @@ describe("the members of the cluster", () => {
       const { drain, ended, members, state } = yield* setUp([runner(1), true], [gateway(3), true])
       for (const shard of shards) assert.deepStrictEqual(members.ownersOf(shard), [SELF])
       state.list.push([runner(2), true])
-      yield* members.look
+      yield* members.refresh
       const moved = shards.filter((shard) => members.ownersOf(shard)[0] === OTHER)
       assert.isAbove(moved.length, 0)
       for (const shard of shards) assert.deepStrictEqual(members.ownersOf(shard), [moved.includes(shard) ? OTHER : SELF])
@@ -146,7 +146,7 @@ describe("the members of the cluster", () => {
       assert.deepStrictEqual(ended, [])
       // Put out: it may hang, so nobody is to wait for it, and calls that wait for it are to be made again.
       drain.nodes = new Set()
-      yield* members.look
+      yield* members.refresh
       assert.deepStrictEqual(members.ownersOf(moved[0]!), [SELF])
       assert.deepStrictEqual(ended, [OTHER])
     }))
@@ -169,20 +169,20 @@ describe("the members of the cluster", () => {
       const gate = yield* Deferred.make<void>()
       state.read = Deferred.await(gate)
       const before = state.readings
-      const asking = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(members.look, { startImmediately: true }))
+      const asking = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(members.refresh, { startImmediately: true }))
       yield* TestClock.adjust("1 millis")
       assert.strictEqual(state.readings, before + 1)
       assert.deepStrictEqual(asking.map((fiber) => fiber.pollUnsafe()), [undefined, undefined, undefined])
       yield* Deferred.succeed(gate, undefined)
       for (const fiber of asking) yield* Fiber.join(fiber)
-      yield* members.look
+      yield* members.refresh
       assert.strictEqual(state.readings, before + 2)
       state.read = Effect.die("no database")
-      yield* members.look
+      yield* members.refresh
       assert.deepStrictEqual([...members.others()], [OTHER])
       // One that hangs is given up, so that callers go on.
       state.read = Effect.never
-      const hanging = yield* Effect.forkChild(members.look, { startImmediately: true })
+      const hanging = yield* Effect.forkChild(members.refresh, { startImmediately: true })
       yield* TestClock.adjust("5 seconds")
       assert.isDefined(hanging.pollUnsafe())
       assert.deepStrictEqual([...members.others()], [OTHER])

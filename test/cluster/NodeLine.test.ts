@@ -61,7 +61,7 @@ const start = async () => {
     return write(chunk)
   }) as typeof near.write
   const line = new NodeLine("b:1", 1, near, {
-    hear: (_, entry) => {
+    received: (_, entry) => {
       if (entry[0] === "bad") throw new Error("bad")
       heard.push(entry)
     },
@@ -153,7 +153,7 @@ describe("a line between two nodes", () => {
     // Whatever comes counts, even a part of a frame.
     const beat = frame(1, 3, "[]")
     far.write(beat.subarray(0, 3))
-    await eventually("three bytes", () => line.heardAt === time.now || undefined)
+    await eventually("three bytes", () => line.receivedAt === time.now || undefined)
     time.now += 2_900
     line.check(true)
     assert.deepStrictEqual(ends, [])
@@ -170,14 +170,14 @@ describe("a line between two nodes", () => {
     await turn()
     for (let number = 1; time.now < 5_000; number++) {
       far.write(frame(number, 0, "[]"))
-      await eventually("a sign of life", () => line.heardAt === time.now || undefined)
+      await eventually("a sign of life", () => line.receivedAt === time.now || undefined)
       line.check(true)
       time.now += 500
     }
     assert.deepStrictEqual(ends, [])
     time.now += 500
     far.write(frame(11, 0, "[]"))
-    await eventually("a sign of life", () => line.heardAt === time.now || undefined)
+    await eventually("a sign of life", () => line.receivedAt === time.now || undefined)
     line.check(true)
     assert.deepStrictEqual(ends, [["silence", "nothing was acknowledged for 5 s"]])
   })
@@ -235,7 +235,7 @@ describe("a line between two nodes", () => {
     const time = { now: 0 }
     let heard = 0
     const ends = [near, far].map((socket) => {
-      const end = { socket, writes: 0, line: new NodeLine("b:1", 1, socket, { hear: () => void heard++, ended: () => {} }, () => time.now) }
+      const end = { socket, writes: 0, line: new NodeLine("b:1", 1, socket, { received: () => void heard++, ended: () => {} }, () => time.now) }
       const write = socket.write.bind(socket)
       socket.write = ((chunk: Buffer) => {
         end.writes++

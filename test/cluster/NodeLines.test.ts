@@ -14,7 +14,7 @@ const start = Effect.fnUntraced(function*(made: Wires, name: string, incarnation
   const heard: Array<unknown> = []
   const began: Array<NodeLine> = []
   let ended = 0
-  lines.hear("missed", (_, entry) => void heard.push(entry[1]))
+  lines.handle("missed", (_, entry) => void heard.push(entry[1]))
   lines.watch({ began: (line) => void began.push(line), ended: () => ended++ })
   yield* lines.start
   return { lines, heard, began, ended: () => ended }
@@ -123,7 +123,7 @@ it.effect("nothing is heard before there are handlers", () =>
     yield* Effect.promise(() => pause(50))
     assert.isUndefined(one.lines.to("b:1"))
     const heard: Array<unknown> = []
-    lines.hear("missed", (_, entry) => void heard.push(entry))
+    lines.handle("missed", (_, entry) => void heard.push(entry))
     yield* lines.start
     yield* meanwhile("the line", () => one.lines.to("b:1") !== undefined)
     one.lines.to("b:1")?.send('["missed"]')

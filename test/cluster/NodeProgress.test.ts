@@ -15,7 +15,7 @@ const none = () => false
 const asked = (owns: boolean) => {
   const progress = new ClusterProgress()
   return (second: number, sight: Partial<ClusterView> & { readonly runners?: NonNullable<ClusterView["list"]>["runners"] }) =>
-    progress.look(second * 1_000, {
+    progress.problem(second * 1_000, {
       self: SELF,
       owns,
       list: { runners: sight.runners ?? both, at: second * 1_000 },

@@ -31,9 +31,9 @@ const setUp = Effect.gen(function*() {
       Layer.provideMerge(layerLines(made, SELF)),
       Layer.provide([
         Layer.succeed(NodeTable, NodeTable.of({
-          look: Effect.sync(() => [row(SELF), ...rows]),
+          rows: Effect.sync(() => [row(SELF), ...rows]),
           urls: Effect.succeed([]),
-          say: (_address, reaches) => Effect.sync(() => void said.push([...reaches])),
+          report: (_address, reaches) => Effect.sync(() => void said.push([...reaches])),
           takeShards: () => Effect.void,
           end: () => Effect.succeed(0),
           leave: () => Effect.void

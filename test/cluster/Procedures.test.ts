@@ -46,7 +46,7 @@ const start = Effect.fnUntraced(function*(made: Wires, name: string, has: Set<st
           getShardId: (id: EntityId.EntityId) => ShardId.make("default", Number(id)),
           hasShardId: ({ id }) => has.has(String(id))
         }),
-        Layer.mock(Members, { list: () => undefined, belongs: () => true, others: () => [], ownersOf: owners, look: Effect.sync(() => void looks++) })
+        Layer.mock(Members, { list: () => undefined, belongs: () => true, others: () => [], ownersOf: owners, refresh: Effect.sync(() => void looks++) })
       ))
     ))
   )

@@ -39,7 +39,7 @@ const nodeOf = Effect.fnUntraced(function*(url: string, at: { readonly host: str
     runner: Runner.make({ address, groups: ["default"], weight: 1 }),
     sql: Context.get(pool, SqlClient.SqlClient),
     say: (...reaches: ReadonlyArray<string>) =>
-      Effect.suspend(() => table.say(self, new Set(reaches), FACTS, drain.joined && !drain.drained))
+      Effect.suspend(() => table.report(self, new Set(reaches), FACTS, drain.joined && !drain.drained))
   }
 })
 

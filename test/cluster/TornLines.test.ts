@@ -25,9 +25,9 @@ const setUp = Effect.fnUntraced(function*(self: string, other: string) {
       Layer.provideMerge(layerLines(wires, self)),
       Layer.provide([
         Layer.succeed(NodeTable, NodeTable.of({
-          look: Effect.sync(() => rows),
+          rows: Effect.sync(() => rows),
           urls: Effect.succeed([]),
-          say: (_, reaches) => Effect.sync(() => void said.push([...reaches])),
+          report: (_, reaches) => Effect.sync(() => void said.push([...reaches])),
           takeShards: () => Effect.void,
           end: () => Effect.succeed(0),
           leave: () => Effect.void

@@ -21,7 +21,7 @@ import type { Sent } from "#domain/messages/Sent"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import { forRequest } from "#ground/platform/RequestId"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import { AgentEntity } from "#domain/push/AgentEntity"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { PushRouter } from "#domain/push/PushRouter"
@@ -35,7 +35,7 @@ import { draft, newAgent } from "../support/Rooms.ts"
 /** A node without shards: `owner` has all of them. */
 const gateway = (owner: string) =>
   Layer.merge(
-    Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => [owner], ownersOf: () => [owner], look: Effect.void })),
+    Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => [owner], ownersOf: () => [owner], refresh: Effect.void })),
     Layer.mock(Sharding.Sharding, { getShardId: () => ShardId.make("default", 1), hasShardId: () => false })
   )
 

@@ -14,7 +14,7 @@ import { Blobs, contentDisposition, type Upload } from "#ground/files/Blobs"
 import { BlobsLive } from "#ground/files/BlobsLive"
 import { Config, type Settings } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import { isWireFailure } from "#ground/wire/WireError"
 import { eventually } from "../support/Eventually.ts"
 

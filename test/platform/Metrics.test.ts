@@ -92,9 +92,9 @@ sizes_count{of="a\\"b\\\\c\\n"} 5
     const gauge = new Gauge({ name: "g", help: "h", look: "" })
     assert.notInclude(gauge.text(), "\ng ")
     let here = 3
-    const end = gauge.reads(() => here)
-    gauge.reads(() => undefined)
-    gauge.reads(() => 4)
+    const end = gauge.at().reads(() => here)
+    gauge.at().reads(() => undefined)
+    gauge.at().reads(() => 4)
     here = 5
     assert.include(gauge.text(), "\ng 9\n")
     assert.strictEqual(gauge.current, 9)

@@ -12,7 +12,7 @@ const ground = {
   wire: [],
   /** What a process has: settings, ids, clocks, log and metrics, Redis, mail. */
   platform: [],
-  /** PostgreSQL and PGlite, batches of commands in one commit, migrations. */
+  /** PostgreSQL and PGlite, batches of commands in one commit, migrations, secret keys. */
   database: ["wire", "platform"],
   /** Listening, answers, the client's address. */
   http: ["wire", "platform"],
@@ -20,8 +20,8 @@ const ground = {
   rates: ["wire", "platform", "http"],
   /** Nodes: who belongs, who owns what, calls between them, jobs. */
   cluster: ["wire", "platform", "database", "http"],
-  /** Bytes of attachments and pictures, on disk or in S3. */
-  files: ["wire", "platform"]
+  /** Bytes of attachments and pictures, on disk or in S3. The key that signs their URLs is in the database. */
+  files: ["wire", "platform", "database"]
 }
 
 /** Each of these may import every room of the ground, and the rooms that are listed behind it. */

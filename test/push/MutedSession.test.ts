@@ -6,7 +6,7 @@ import { LiveAgent } from "#domain/push/LiveAgent"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { MuteSet } from "#domain/push/MuteSet"
-import { Session } from "#doors/realtime/Session"
+import { SocketSession } from "#doors/realtime/SocketSession"
 import { FakeSocket } from "../support/FakeSocket.ts"
 
 const rendered = (inboxNo: number) => ({
@@ -24,7 +24,7 @@ const open = Effect.fnUntraced(function*(backlog: number) {
   const acknowledged: Array<number> = []
   const senderOf = (inboxNo: number) => inboxNo % 2 === 0 ? "agt_muted" : "agt_heard"
   const state = { lastInboxNo: backlog }
-  // Only what a Session asks of it.
+  // Only what a SocketSession asks of it.
   const deliveries = {
     ids: makeDeliveryIds(Buffer.alloc(32, 7)),
     page: (_: string, after: number, limit: number) =>
@@ -49,7 +49,7 @@ const open = Effect.fnUntraced(function*(backlog: number) {
   const agent = new LiveAgent("agt_me")
   const mutes = agent.mutes = new MuteSet(now)
   mutes.add("agt_muted", 60_000)
-  const session = new Session(socket.asWebSocket, agent, "me", false, {
+  const session = new SocketSession(socket.asWebSocket, agent, "me", false, {
     deliveries,
     readers: Semaphore.makeUnsafe(1),
     backlogBytes: 1_048_576,

@@ -20,7 +20,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
       Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
       Layer.provideMerge(layerLines(wires, name)),
       Layer.provide([
-        Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => listed, ownersOf: () => [], look: Effect.void })),
+        Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => listed, ownersOf: () => [], refresh: Effect.void })),
         Config.layerTest({ LIMITS_SOCKETS_PER_AGENT: limit }),
         // Lines that break are logged.
         Logger.layer([]),
@@ -298,9 +298,9 @@ it.effect("a node knows that notices may be missing, until each listed node has 
     assert.isTrue(one.remote.hearsAll())
     const line = one.lines.to("two") ?? assert.fail("no line")
     for (let i = 0; i < 8; i++) {
-      const heardAt = line.heardAt
+      const receivedAt = line.receivedAt
       yield* TestClock.adjust("500 millis")
-      yield* until("a node without news to send something as well", () => line.heardAt > heardAt)
+      yield* until("a node without news to send something as well", () => line.receivedAt > receivedAt)
       assert.isTrue(one.remote.hearsAll())
     }
     wires.hold("one")

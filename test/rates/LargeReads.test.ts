@@ -3,7 +3,8 @@ import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { Config } from "#ground/platform/Config"
-import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket, type Timing } from "#ground/rates/LargeReads"
+import { LargeReadQueue, Slot, Ticket, type Timing } from "#ground/rates/LargeReadQueue"
+import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 
 const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
 

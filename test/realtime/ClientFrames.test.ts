@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { type FrameSource, makeClientFrames } from "#doors/realtime/ClientFrames"
-import type { Session } from "#doors/realtime/Session"
+import type { SocketSession } from "#doors/realtime/SocketSession"
 
 it.effect("of read_acks that come at once, the highest through_seq counts, whatever their order (wire.md E.6)", () =>
   Effect.gen(function*() {
@@ -35,8 +35,8 @@ it.effect("of read_acks that come at once, the highest through_seq counts, whate
       slowed: false,
       reads: undefined
     }
-    // Of a Session, a read_ack that is not refused needs only its agent.
-    const session = { agent: { id: "agt_a" }, handle: "a" } as unknown as Session
+    // Of a SocketSession, a read_ack that is not refused needs only its agent.
+    const session = { agent: { id: "agt_a" }, handle: "a" } as unknown as SocketSession
     const readAck = (conversationId: string, through: number) =>
       frames.receive(
         source,

@@ -10,10 +10,10 @@ import { makeDirectIds } from "#domain/conversations/Conversation"
 import { ConversationEntity } from "#domain/conversations/ConversationEntity"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import { layerPg } from "#ground/database/SqlPostgres"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
-import { Session } from "#doors/realtime/Session"
+import { SocketSession } from "#doors/realtime/SocketSession"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, postgresVersions, type TestDatabase } from "../support/Databases.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
@@ -49,10 +49,10 @@ const rest = (deliveries: Deliveries["Service"]) =>
     }
   })
 
-/** An open socket of an agent, with the real Session behind it. */
+/** An open socket of an agent, with the real SocketSession behind it. */
 const connect = Effect.fnUntraced(function*(
   agent: { readonly id: string; readonly handle: string },
-  through: (session: Session) => LiveSession = (session) => session,
+  through: (session: SocketSession) => LiveSession = (session) => session,
   unsent = 0
 ) {
   const clock = yield* Clock.Clock
@@ -61,7 +61,7 @@ const connect = Effect.fnUntraced(function*(
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
   socket.bufferedAmount = unsent
-  const session = new Session(socket.asWebSocket, liveAgents.here(agent.id), agent.handle, true, {
+  const session = new SocketSession(socket.asWebSocket, liveAgents.here(agent.id), agent.handle, true, {
     deliveries,
     readers: Semaphore.makeUnsafe(8),
     backlogBytes: 1_048_576,

@@ -103,8 +103,8 @@ export const layerLines = (made: Wires, name: string, incarnation = 1) =>
       yield* Effect.promise(() => made.listen(name, (socket) => void fork(Effect.ignore(lines.accept(socket)))))
       return Lines.NodeLines.of({
         ...lines,
-        hear: (topic, handler) =>
-          lines.hear(topic, (line, entry) => {
+        handle: (topic, handler) =>
+          lines.handle(topic, (line, entry) => {
             made.entries?.push({ node: name, entry })
             handler(line, entry)
           })

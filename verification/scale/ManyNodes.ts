@@ -15,7 +15,7 @@ const node = Effect.fnUntraced(function*(made: Effect.Success<typeof wires>, nam
       Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
       Layer.provideMerge(layerLines(made, name)),
       Layer.provide([
-        Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => [], ownersOf: () => [], look: Effect.void })),
+        Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => [], ownersOf: () => [], refresh: Effect.void })),
         Config.layerTest({}),
         Logger.layer([])
       ])

@@ -9,11 +9,11 @@ import { makeDirectIds } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Ids } from "#ground/platform/Ids"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import { Database } from "#ground/database/Sql"
 import { unavailable } from "#ground/database/SqlUnavailable"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
-import { Session, type SessionDependencies } from "#doors/realtime/Session"
+import { SocketSession, type SessionDependencies } from "#doors/realtime/SocketSession"
 import type { TestDatabase } from "../../test/support/Databases.ts"
 import { FakeSocket } from "../../test/support/FakeSocket.ts"
 import { leap } from "../../test/support/Leap.ts"
@@ -109,7 +109,7 @@ interface Connected {
   readonly agent: number
   readonly acknowledges: boolean
   readonly socket: FakeSocket
-  readonly session: Session
+  readonly session: SocketSession
   readonly live: LiveSession
   lose: number
   delay: boolean
@@ -377,7 +377,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const attach = (agent: number, acknowledges: boolean): Connected => {
       const socket = new FakeSocket(now)
       const actor = liveAgents.here(agents[agent]!.id)
-      const session = new Session(socket.asWebSocket, actor, agents[agent]!.handle, acknowledges, world)
+      const session = new SocketSession(socket.asWebSocket, actor, agents[agent]!.handle, acknowledges, world)
       const connected: Connected = {
         agent,
         acknowledges,

@@ -6,6 +6,7 @@ import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
 import * as path from "node:path"
 import { syncTree } from "#ground/database/Pglite"
 import type { OnlineBackup } from "#ground/database/Sql"
+import { unlessMissing } from "#ground/files/Missing"
 import { filesAt, type TarEntries, writeTar } from "#ground/files/Tar"
 import { RESTORING } from "#ground/platform/DataDir"
 
@@ -66,8 +67,6 @@ const syncFolder = async (folder: string): Promise<void> => {
   }
 }
 
-const isMissing = (error: unknown): boolean => Reflect.get(Object(error), "code") === "ENOENT"
-
 interface Tree {
   readonly folders: ReadonlyArray<string>
   readonly files: ReadonlyArray<string>
@@ -79,10 +78,7 @@ const treeOf = async (root: string): Promise<Tree> => {
   const files: Array<string> = []
   const left = [""]
   for (let folder = left.pop(); folder !== undefined; folder = left.pop()) {
-    const entries = await readdir(path.join(root, folder), { withFileTypes: true }).catch((error: unknown) => {
-      if (isMissing(error)) return []
-      throw error
-    })
+    const entries = await unlessMissing(readdir(path.join(root, folder), { withFileTypes: true })) ?? []
     for (const entry of entries) {
       const name = folder === "" ? entry.name : `${folder}/${entry.name}`
       if (entry.isDirectory()) {

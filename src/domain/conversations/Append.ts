@@ -3,7 +3,7 @@ import { type Head, HEADS } from "#domain/deliveries/DeliveriesRepo"
 import { Database } from "#ground/database/Sql"
 import { countStored } from "#ground/platform/Metrics"
 import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
-import type { Locks } from "#ground/database/CommitQueue"
+import type { Locks } from "#ground/database/BlockedItems"
 import {
   type Held,
   heldIn,

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import type { Unavailable } from "#ground/wire/WireError"
 import { makeDirectIds } from "./Conversation.ts"
 

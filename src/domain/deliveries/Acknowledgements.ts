@@ -1,5 +1,6 @@
 import { Clock, Effect, Exit, type Scope } from "effect"
-import { laneOf, type Locks, makeCommitQueue } from "#ground/database/CommitQueue"
+import type { Locks } from "#ground/database/BlockedItems"
+import { laneOf, makeCommitQueue } from "#ground/database/CommitQueue"
 import { AnswerTimeout } from "#ground/database/SqlPostgres"
 import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 

@@ -6,7 +6,7 @@ import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#dom
 import { GroupReads } from "#domain/messages/GroupReads"
 import { makeCommitQueue, turn } from "#ground/database/CommitQueue"
 import { requestIdOf } from "#ground/platform/RequestId"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import { Database } from "#ground/database/Sql"
 import { Forbidden, Unavailable } from "#ground/wire/WireError"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
-import type { Locks } from "#ground/database/CommitQueue"
+import type { Locks } from "#ground/database/BlockedItems"
 import { Database } from "#ground/database/Sql"
 import { type Held, heldIn, holdersOf, inputOf } from "#domain/messages/BatchStatement"
 import { intoOutbox, mayHook } from "#domain/messages/Outbox"

@@ -12,7 +12,7 @@ import {
 } from "#domain/messages/BatchStatement"
 import type { Draft } from "#domain/messages/Message"
 import type { Numbered } from "#domain/messages/Published"
-import type { Locks } from "#ground/database/CommitQueue"
+import type { Locks } from "#ground/database/BlockedItems"
 import { Database } from "#ground/database/Sql"
 import { countStored } from "#ground/platform/Metrics"
 import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"

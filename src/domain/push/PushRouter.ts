@@ -167,7 +167,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           listener?.parted([...queue.sockets.keys()])
         }
       })
-      lines.hear("sockets", (line, entry) => {
+      lines.handle("sockets", (line, entry) => {
         const queue = queues.get(line.node)
         if (queue === undefined) return
         const sockets = readSockets(entry)
@@ -178,13 +178,13 @@ export class PushRouter extends Context.Service<PushRouter, {
         for (const [agentId] of sockets) settle(agentId)
       })
       for (const topic of ["hint", "echo", "event"] as const) {
-        lines.hear(topic, (_, entry) => {
+        lines.handle(topic, (_, entry) => {
           const { committedAt, push, to } = readPush(entry)
           if (committedAt !== null) pushedThere.millis(Math.max(0, clock.currentTimeMillisUnsafe() - committedAt))
           for (const [agentId, no] of to) listener?.push(agentId, pushTo(push, no))
         })
       }
-      lines.hear("missed", () => listener?.missed())
+      lines.handle("missed", () => listener?.missed())
       // The answer follows the announcement of all places that were assigned before it, so the asking node knows them
       // when it goes on.
       yield* calls.serve("node/reach", () =>
@@ -235,7 +235,7 @@ export class PushRouter extends Context.Service<PushRouter, {
             speakSoon()
             return Deferred.await(heard)
           })),
-        hearsAll: () => [...members.others()].every((node) => now() - (lines.to(node)?.heardAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS),
+        hearsAll: () => [...members.others()].every((node) => now() - (lines.to(node)?.receivedAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS),
         introduced: Effect.suspend(() => {
           const others = [...members.others()]
           return others.every((node) => queues.has(node)) ? Effect.asVoid(onAll("node/reach", null)) : Effect.fail("not yet")

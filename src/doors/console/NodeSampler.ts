@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { monitorEventLoopDelay } from "node:perf_hooks"
 import { UpgradeHandler } from "#ground/http/UpgradeHandler"
 import { commitTimes, httpRequests, pushes, stored } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { eventLoopDelay } from "#ground/platform/ProcessMetrics"
 import { iso } from "#ground/wire/Text"
 import type { Series } from "./Overview.ts"
 
@@ -74,14 +74,7 @@ export class NodeSampler extends Context.Service<NodeSampler, {
       const gateway = yield* UpgradeHandler
       const clock = yield* Clock.Clock
       const now = monotonicMillis(clock)
-      const delay = yield* Effect.acquireRelease(
-        Effect.sync(() => {
-          const made = monitorEventLoopDelay({ resolution: 10 })
-          made.enable()
-          return made
-        }),
-        (made) => Effect.sync(() => made.disable())
-      )
+      const delay = yield* eventLoopDelay(10)
       const seconds: Array<Sample> = []
       /** The number of commits and their total time in seconds, as read in each of the last seconds. */
       const commits = [commitTimes.totals]

@@ -135,19 +135,19 @@ export class Nodes extends Context.Service<Nodes, {
         name: "report",
         payload: Schema.Boolean,
         success: NodeReport,
-        here: report
+        local: report
       })
       const ordered = yield* procedures.make({
         name: "order",
         payload: Order,
         success: NodeReport,
-        here: (order) => Effect.andThen(obey(order), report(true))
+        local: (order) => Effect.andThen(obey(order), report(true))
       })
       const agentAt = yield* procedures.make({
         name: "agent",
         payload: Schema.String,
         success: AgentHere,
-        here: (agentId) =>
+        local: (agentId) =>
           Effect.sync(() => ({
             sockets: [...liveAgents.live(agentId)?.sessions ?? []].flatMap((session) => session.state?.() ?? []),
             rates: limits.countsOf(agentId).map(({ count, rule }) => ({ name: rule.name, limit: rule.limit, count, windowMs: rule.windowMs }))
@@ -157,7 +157,7 @@ export class Nodes extends Context.Service<Nodes, {
         name: "disconnect",
         payload: Schema.String,
         success: Schema.Int,
-        here: (agentId) =>
+        local: (agentId) =>
           Effect.sync(() => {
             const actor = liveAgents.live(agentId)
             const sockets = actor?.sessions.size ?? 0

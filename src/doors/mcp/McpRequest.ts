@@ -1,7 +1,8 @@
 import type { Context, Effect } from "effect"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import type { Principal } from "#domain/auth/Principal"
-import type { Waited, WaitRefusal } from "#doors/realtime/Waiters"
+import type { WaitRefusal } from "#doors/realtime/Listeners"
+import type { Waited } from "#doors/realtime/Waiters"
 import type { Note } from "./JsonRpc.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 

@@ -11,7 +11,7 @@ import { InternalError, type WireFailure } from "#ground/wire/WireError"
 import { clientFrames } from "./Frames.ts"
 import { type Asking, hold, letGo, withBackpressure } from "./ReadBackpressure.ts"
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
-import type { Session } from "./Session.ts"
+import type { SocketSession } from "./SocketSession.ts"
 
 const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refused" }
 
@@ -42,12 +42,18 @@ export interface FrameDependencies {
   readonly logDefect: (defect: unknown) => Effect.Effect<void>
 }
 
+/** A frame that is a JSON object with a type. */
+interface RawFrame {
+  readonly type: string
+  readonly [key: string]: unknown
+}
+
 /** Parses a frame to a JSON object with a type. Undefined for anything else. */
-export const parseClientFrame = (text: string): { readonly type: string; readonly [key: string]: unknown } | undefined => {
+export const parseClientFrame = (text: string): RawFrame | undefined => {
   try {
     const value: unknown = JSON.parse(text)
     return typeof value === "object" && value !== null && "type" in value && typeof value.type === "string"
-      ? value as { readonly type: string }
+      ? value as RawFrame
       : undefined
   } catch {
     return undefined
@@ -66,7 +72,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   const rule: RateRule = { name: "frames", limit: deps.framesPerSecond, windowMs: 1_000, window: "second" }
 
   /** Answers a frame with an error, and slows or closes a socket that gets too many errors. */
-  const refuse = (source: FrameSource, session: Session, code: string, message: string, action: string | null, id: unknown): void => {
+  const refuse = (source: FrameSource, session: SocketSession, code: string, message: string, action: string | null, id: unknown): void => {
     // An id that is nested too deep to be serialised is not repeated.
     const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
     refusals.at("socket", code).add()
@@ -84,8 +90,15 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   }
 
   /** Runs the queries of a frame. */
-  const look = (source: FrameSource, session: Session, effect: Effect.Effect<void>): void =>
+  const run = (source: FrameSource, session: SocketSession, effect: Effect.Effect<void>): void =>
     withBackpressure(source, session.agent, effect, { now, fork: deps.fork(source) })
+
+  /** Runs the queries of a frame, and answers it with an error if they fail. A defect is logged. */
+  const runOrRefuse = (source: FrameSource, session: SocketSession, { id, type }: RawFrame, effect: Effect.Effect<unknown, WireFailure>): void =>
+    run(source, session, Effect.match(
+      Effect.catchDefect(effect, (defect) => Effect.andThen(deps.logDefect(defect), Effect.fail(new InternalError()))),
+      { onFailure: ({ code, message }) => refuse(source, session, code, message, type, id), onSuccess: () => undefined }
+    ))
 
   /** Whether the socket may send one more frame. The limit holds for every period of one second. */
   const mayReceive = (source: FrameSource): boolean => {
@@ -97,14 +110,14 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   }
 
   /** Handles one frame. */
-  const receive = (source: FrameSource, session: Session, text: string): void => {
+  const receive = (source: FrameSource, session: SocketSession, text: string): void => {
     const frame = parseClientFrame(text)
     if (frame?.type === "ack") {
       if (typeof frame.message_id !== "string") {
         return refuse(source, session, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
       }
-      const asked = session.acknowledge(frame.message_id)
-      return asked === undefined ? undefined : look(source, session, asked)
+      const lookUp = session.acknowledge(frame.message_id)
+      return lookUp === undefined ? undefined : run(source, session, lookUp)
     }
     if (frame?.type !== "message.read_ack" && !mayReceive(source)) {
       return refuse(source, session, "RATE_LIMITED", "too many frames within a second", frame?.type ?? null, frame?.id)
@@ -136,27 +149,15 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     }
   }
 
-  const tellFailure = (source: FrameSource, session: Session, action: string, id: unknown) => (failure: WireFailure): void =>
-    refuse(source, session, failure.code, failure.message, action, id)
-
-  /** Logs a defect, and fails so that the client gets an error frame. */
-  const orInternalError = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | InternalError> =>
-    Effect.catchDefect(effect, (defect) => Effect.andThen(deps.logDefect(defect), Effect.fail(new InternalError())))
-
-  const typing = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+  const typing = (source: FrameSource, session: SocketSession, raw: RawFrame): void => {
     const frame = Option.getOrUndefined(decodeTyping(raw))
     if (frame === undefined) {
       return refuse(source, session, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
     }
-    look(source, session, Effect.match(
-      orInternalError(
-        conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type)
-      ),
-      { onFailure: tellFailure(source, session, raw.type, raw.id), onSuccess: () => undefined }
-    ))
+    runOrRefuse(source, session, raw, conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type))
   }
 
-  const presence = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+  const presence = (source: FrameSource, session: SocketSession, raw: RawFrame): void => {
     const frame = Option.getOrUndefined(decodePresence(raw))
     if (frame === undefined) {
       return refuse(
@@ -168,13 +169,10 @@ export const makeClientFrames = (deps: FrameDependencies) => {
         raw.id
       )
     }
-    look(source, session, Effect.match(orInternalError(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload)), {
-      onFailure: tellFailure(source, session, raw.type, raw.id),
-      onSuccess: () => undefined
-    }))
+    runOrRefuse(source, session, raw, presences.put({ id: session.agent.id, handle: session.handle }, frame.payload))
   }
 
-  const readAck = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+  const readAck = (source: FrameSource, session: SocketSession, raw: RawFrame): void => {
     const frame = Option.getOrUndefined(decodeReadAck(raw))
     const { conversation_id, message_id, through_seq } = frame?.payload ?? {}
     if (conversation_id === undefined || (through_seq === undefined && message_id === undefined)) {
@@ -194,17 +192,14 @@ export const makeClientFrames = (deps: FrameDependencies) => {
       return
     }
     reads.set(conversation_id, Math.max(waiting ?? 0, through_seq ?? 0))
-    look(source, session, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
-      onFailure: (failure) => {
-        reads.delete(conversation_id)
-        tellFailure(source, session, raw.type, raw.id)(failure)
-      },
-      onSuccess: () => undefined
-    }))
+    runOrRefuse(source, session, raw, Effect.onError(
+      markRead(session, reads, conversation_id, message_id),
+      () => Effect.sync(() => reads.delete(conversation_id))
+    ))
   }
 
   const markRead = Effect.fnUntraced(function*(
-    session: Session,
+    session: SocketSession,
     reads: Map<string, number>,
     conversationId: string,
     messageId: string | undefined

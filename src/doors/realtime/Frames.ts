@@ -12,6 +12,8 @@ const frame = <const Type extends string, P extends Schema.Top>(type: Type, payl
 /** A message as the socket pushes it: a SyncRow, or the agent's own message with `delivery_id` null. */
 const PushedMessage = Schema.Struct({ ...SyncRow.fields, delivery_id: Schema.NullOr(Schema.String) })
 
+const Typing = Schema.Struct({ conversation_id: Schema.String, sender: Schema.String })
+
 /** The frames that the server sends (wire.md E.1, E.5). */
 export const serverFrames = {
   "hello.ok": Schema.Struct({
@@ -26,16 +28,8 @@ export const serverFrames = {
     ReadReceipt,
     "A recipient has read the agent's messages; reader and at repeat read_by and read_at."
   ),
-  "typing.start": frame(
-    "typing.start",
-    Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
-    "Another participant began to write."
-  ),
-  "typing.stop": frame(
-    "typing.stop",
-    Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
-    "Another participant stopped writing."
-  ),
+  "typing.start": frame("typing.start", Typing, "Another participant began to write."),
+  "typing.stop": frame("typing.stop", Typing, "Another participant stopped writing."),
   "group.invite.received": frame("group.invite.received", GroupInvite, "Another agent invites this agent into a group."),
   "group.deleted": frame(
     "group.deleted",
@@ -69,6 +63,11 @@ const Name = Schema.String.check(
   Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")
 )
 
+const typing = <const Type extends string>(type: Type) =>
+  Schema.Struct({ type: Schema.Literal(type), payload: Schema.Struct({ conversation_id: Name }), ...Id }).annotate({
+    description: "Relayed to the other participants, never stored."
+  })
+
 /** The frames that the server accepts (wire.md E.1, E.6). */
 export const clientFrames = {
   hello: Schema.Struct({
@@ -88,17 +87,9 @@ export const clientFrames = {
       message_id: Schema.optionalKey(Name)
     }),
     ...Id
-  }).annotate({ description: "Marks all messages up to this seq, or this one message, as read." }),
-  "typing.start": Schema.Struct({
-    type: Schema.Literal("typing.start"),
-    payload: Schema.Struct({ conversation_id: Name }),
-    ...Id
-  }).annotate({ description: "Relayed to the other participants, never stored." }),
-  "typing.stop": Schema.Struct({
-    type: Schema.Literal("typing.stop"),
-    payload: Schema.Struct({ conversation_id: Name }),
-    ...Id
-  }).annotate({ description: "Relayed to the other participants, never stored." }),
+  }).annotate({ description: "Everything up to this seq, or this message, has been read." }),
+  "typing.start": typing("typing.start"),
+  "typing.stop": typing("typing.stop"),
   "presence.update": Schema.Struct({
     type: Schema.Literal("presence.update"),
     payload: PresenceChange,

@@ -1,103 +1,20 @@
-import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, Random, Schedule, type Scope } from "effect"
-import { AgentSuspended } from "#domain/agents/Agent"
+import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, type Scope } from "effect"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { Principal } from "#domain/auth/Principal"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import type { MessagePosition, Rendered } from "#domain/messages/Message"
-import { Config } from "#ground/platform/Config"
-import { waitsOpen } from "#ground/platform/Metrics"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { Presences } from "#domain/presence/Presences"
-import type { LiveAgent, LiveSession } from "#domain/push/LiveAgent"
+import type { LiveAgent } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
-import type { SocketSlot } from "#domain/push/SocketPlaces"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { LargeReads } from "#ground/rates/LargeReads"
-import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
-import { makeComparison } from "./Cursors.ts"
-import { readAgain } from "./Session.ts"
+import { Unauthorized } from "#ground/wire/WireError"
+import { type InboxListener, Listener, makeListeners, TOO_MANY, type WaitRefusal } from "./Listeners.ts"
 
-/** How often the listeners are compared with storage. */
-const CHECK = "5 seconds"
 /** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
 const TICK = "100 millis"
 /** Undelivered messages read at once while looking for one that is not muted. */
 const PAGE = 100
-/**
- * The time over which a stopping server spreads the ends of its waits, in milliseconds, because their callers go to the
- * other nodes.
- */
-const SPREAD_MS = 2_000
 /** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
 const TURNED_AWAY = "1 second"
-/** How long an agent stays online after a wait, so that one that waits in a loop is online all the time. */
-const BETWEEN_WAITS = "5 seconds"
-
-const TOO_MANY = "too many sockets of this agent"
-
-
-/** The callbacks of a listener, for events of its agent's inbox. */
-export interface InboxListener {
-  /** A message of this conversation was committed that is not muted. `own` says whether the agent sent it. */
-  readonly message: (conversationId: string, own: boolean) => void
-  /** Messages may have been missed. */
-  readonly missed: () => void
-  /** The listener has ended for this reason, or because the server stops if undefined. */
-  readonly ended: (reason: CloseReason | undefined) => void
-}
-
-/**
- * Listens to an agent's inbox without showing anything. It takes one of the places of the agent's sockets, and presence
- * counts it as a socket.
- */
-export class Listener implements LiveSession {
-  agent: LiveAgent
-  /** The newest number of the inbox that the listener knows. */
-  reached = 0
-  /** The listener's place among the agent's sockets, while it has one. */
-  place: SocketSlot | undefined
-  /** Whether the listener has ended. */
-  over = false
-  private readonly ears: InboxListener
-
-  constructor(agent: LiveAgent, ears: InboxListener) {
-    this.agent = agent
-    this.ears = ears
-  }
-
-  /** The object that is compared with storage (Cursors.ts): the listener. */
-  get session(): this {
-    return this
-  }
-
-  hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    // After a gap, the listener cannot know what came before. The comparison with storage finds that.
-    if (inboxNo === this.reached + 1) this.reached = inboxNo
-    if (!muted && !this.over) this.ears.message(rendered.conversationId, false)
-  }
-
-  echo(_after: number, _before: number | null, _frame: string, place?: MessagePosition): void {
-    if (place !== undefined && !this.over) this.ears.message(place.conversationId, true)
-  }
-
-  event(): void {}
-
-  close(reason: CloseReason): void {
-    this.end(reason)
-  }
-
-  end(reason: CloseReason | undefined): void {
-    if (this.over) return
-    this.over = true
-    this.ears.ended(reason)
-  }
-
-  /** Compares `reached` with the newest number in storage. A greater number there means a lost hint. */
-  check(head: number): void {
-    if (head <= this.reached || this.over) return
-    this.reached = head
-    this.ears.missed()
-  }
-}
 
 /** The result of a wait: messages, as the JSON texts of their SyncRows; a time-out; or `moved`, because the node stops. */
 export interface Waited {
@@ -106,8 +23,6 @@ export interface Waited {
 }
 
 const moved: Waited = { outcome: "moved", rows: [] }
-
-export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavailable
 
 /** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
 export class Wait implements InboxListener {
@@ -162,7 +77,7 @@ export class Waiters extends Context.Service<Waiters, {
    * Listens until the scope closes. If the credential of the principal becomes invalid, or did so just before, the
    * listener ends.
    */
-  readonly listen: (principal: Principal, ears: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
+  readonly listen: (principal: Principal, inbox: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
   /**
    * Waits until the agent's inbox holds an undelivered message that is not muted, and answers with the oldest `limit`
    * undelivered ones, muted ones included. Nothing is acknowledged.
@@ -186,74 +101,13 @@ export class Waiters extends Context.Service<Waiters, {
     Effect.gen(function*() {
       const now = monotonicMillis(yield* Clock.Clock)
       const deliveries = yield* Deliveries
-      const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
       const liveAgents = yield* LiveAgents
-      const presences = yield* Presences
       const reads = yield* LargeReads
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
-      const fork = (effect: Effect.Effect<void>): void => {
-        runFork(Effect.catchDefect(effect, (defect) => Effect.logError("Work for a waiting agent failed", Cause.die(defect))))
-      }
-      const listeners = new Set<Listener>()
+      const { admitted, endAll, join, leave, listen, size, tooMany } = yield* makeListeners
       const waits = new Set<Wait>()
       const some = Latch.makeUnsafe(false)
       let leaving = false
-      yield* waitsOpen.readsIn(() => listeners.size)
-
-      const tooMany = () =>
-        new RateLimited({
-          message: `You have ${limit} sockets and waits open, which is the limit: close one first.`,
-          details: { limit, window: "at once", retry_after_ms: 1_000 }
-        })
-
-      const updatePresence = (agentId: string) => Effect.ignore(presences.sockets(agentId))
-
-      const goneOffline = (agentId: string): Effect.Effect<void> =>
-        Effect.andThen(
-          Effect.sleep(BETWEEN_WAITS),
-          Effect.suspend(() =>
-            liveAgents.live(agentId) !== undefined ? Effect.void : Effect.andThen(liveAgents.reachable, updatePresence(agentId))
-          )
-        )
-
-      /** Takes a place and attaches the listener. `leave` reverses as much of this as was done. */
-      const join = Effect.fnUntraced(function*(listener: Listener, check: Principal["check"]) {
-        const agentId = listener.agent.id
-        const place = listener.place = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
-        if (place?.contested === true) yield* liveAgents.reachable
-        if (place === undefined || listener.over) return yield* tooMany()
-        listeners.add(listener)
-        listener.agent = liveAgents.attach(agentId, listener)
-        if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
-        // If the credential became invalid between its check and the attachment, the listener was not notified. Check
-        // the credential again.
-        yield* admitted(check)
-        // As for sockets, wait until other nodes push to this listener and the agent's mutes are loaded.
-        yield* liveAgents.reachable
-        yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
-      })
-
-      const leave = (listener: Listener): void => {
-        if (listeners.delete(listener)) {
-          liveAgents.detach(listener.agent.id, listener)
-          if (listener.agent.sessions.size === 0) fork(goneOffline(listener.agent.id))
-        }
-        if (listener.place === undefined) return
-        liveAgents.leave(listener.place)
-        listener.place = undefined
-      }
-
-      const listen = Effect.fnUntraced(function*({ agentId, check }: Principal, ears: InboxListener) {
-        const listener = new Listener(liveAgents.here(agentId), ears)
-        yield* Effect.addFinalizer(() => Effect.sync(() => leave(listener)))
-        yield* join(listener, check)
-        return listener
-      })
-
-      /** Fails unless the credential is still valid and its agent is not suspended. */
-      const admitted = (check: Principal["check"]) =>
-        Effect.flatMap(check, (agent) =>
-          agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
 
       /** Whether an undelivered message above `after` is not muted, and how far the inbox was read. */
       const search = Effect.fnUntraced(function*(listener: Listener, after: number) {
@@ -275,7 +129,7 @@ export class Waiters extends Context.Service<Waiters, {
         reads.during(agent.id, { usual: limit, max: limit, bytes: "message" }, deliveries.sync(agent.id, undefined, limit))
 
       /** Returns the answer of a wait, or undefined if there is none yet. */
-      const look = Effect.fnUntraced(function*(wait: Wait) {
+      const lookUp = Effect.fnUntraced(function*(wait: Wait) {
         wait.news = false
         const { check, listener, reason } = wait
         if (listener.over) {
@@ -315,7 +169,7 @@ export class Waiters extends Context.Service<Waiters, {
           // The wait was cancelled, maybe before its listener was attached.
           if (!waits.has(wait)) return leave(wait.listener)
           if (Exit.isSuccess(exit) && exit.value === undefined) {
-            if (wait.news) work(wait, look(wait))
+            if (wait.news) work(wait, lookUp(wait))
             return
           }
           end(wait)
@@ -331,7 +185,7 @@ export class Waiters extends Context.Service<Waiters, {
 
       const wake = (wait: Wait): void => {
         wait.news = true
-        if (!wait.looking && waits.has(wait)) work(wait, look(wait))
+        if (!wait.looking && waits.has(wait)) work(wait, lookUp(wait))
       }
 
       const begin = ({ agentId, check }: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
@@ -340,7 +194,7 @@ export class Waiters extends Context.Service<Waiters, {
         some.openUnsafe()
         work(wait, Effect.flatMap(join(wait.listener, check), () => {
           wait.until = now() + timeoutMs
-          return look(wait)
+          return lookUp(wait)
         }))
         return wait
       }
@@ -361,11 +215,6 @@ export class Waiters extends Context.Service<Waiters, {
         Effect.forkScoped
       )
 
-      const comparison = makeComparison(listeners, deliveries.heads)
-      const compare = Effect.catchCause(comparison, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
-      yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
-      liveAgents.onMissed(() => fork(compare))
-
       return Waiters.of({
         listen,
         wait: (principal, limit, timeoutMs) =>
@@ -377,16 +226,13 @@ export class Waiters extends Context.Service<Waiters, {
         cancel,
         turnAway: () => {
           leaving = true
-          for (const session of listeners) {
-            fork(Effect.flatMap(Random.nextIntBetween(0, SPREAD_MS), (ms) =>
-              Effect.andThen(Effect.sleep(ms), Effect.sync(() => session.end(undefined)))))
-          }
+          endAll()
         },
         isLeaving: () => leaving,
         welcomeAgain: () => {
           leaving = false
         },
-        size: () => listeners.size
+        size
       })
     })
   )

@@ -68,7 +68,7 @@ export const claimAddress = (
     const sql = yield* SqlClient.SqlClient
     const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
     const key = lockKeyOf(address)
-    const claimed = yield* Deferred.make<void>()
+    const addressClaimed = yield* Deferred.make<void>()
     const hold = Effect.scoped(Effect.gen(function*() {
       const session = yield* sql.reserve
       // Cleans up, because the session goes back to the pool.
@@ -87,12 +87,12 @@ export const claimAddress = (
         while: (error) => error._tag === "NodeAddressTaken",
         schedule: Schedule.spaced("500 millis")
       })
-      yield* Deferred.succeed(claimed, undefined)
+      yield* Deferred.succeed(addressClaimed, undefined)
       yield* Effect.repeat(session.executeRaw("SELECT 1", []), Schedule.spaced(LOCK_EXPIRES_MS / 4))
     }))
     // If the session is lost, for example because the database restarts, the address is claimed again.
     yield* hold.pipe(Effect.ignore, Effect.repeat(Schedule.spaced("1 second")), Effect.forkScoped)
-    yield* Deferred.await(claimed).pipe(
+    yield* Deferred.await(addressClaimed).pipe(
       Effect.timeoutOrElse({ duration: patience, orElse: () => Effect.fail(new NodeAddressTaken({ address })) })
     )
   })
@@ -144,7 +144,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       let mayEnd = true
       let left = false
       const persistence = (cause: unknown) => new ClusterError.PersistenceError({ cause })
-      const rows = Effect.mapError(table.look, persistence)
+      const rows = Effect.mapError(table.rows, persistence)
       const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
         const said = new Map(rows.map((row) => [row.address, row]))
         return { runners, said, listed: runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address)))) }

@@ -24,12 +24,12 @@ export class Members extends Context.Service<Members, {
    */
   readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
   /** Reads the list. Callers at the same time share one reading. */
-  readonly look: Effect.Effect<void>
+  readonly refresh: Effect.Effect<void>
 }>()("parley/cluster/Members") {
   /** For a standalone server, which is the only node. */
   static readonly layerAlone = Layer.succeed(
     Members,
-    Members.of({ list: () => undefined, belongs: () => true, others: () => [], ownersOf: () => [], look: Effect.void })
+    Members.of({ list: () => undefined, belongs: () => true, others: () => [], ownersOf: () => [], refresh: Effect.void })
   )
 
   static readonly layer = Layer.effect(
@@ -48,12 +48,12 @@ export class Members extends Context.Service<Members, {
       let key = ""
 
       let wasMember = false
-      let tellAt = now() + FIRST_MS
-      const tellOfItself = (isMember: boolean, isListed: boolean): Effect.Effect<void> =>
+      let announceAt = now() + FIRST_MS
+      const announce = (isMember: boolean, isListed: boolean): Effect.Effect<void> =>
         Effect.suspend(() => {
           const isOut = wasMember && !isMember
           wasMember = isMember
-          tellAt = now() + TOLD_EVERY_MS
+          announceAt = now() + ANNOUNCE_EVERY_MS
           if (isMember) return Effect.logInfo(`This node, ${self}, belongs to the cluster`)
           // A node that stops removes itself from the list, which needs no warning.
           if (isOut && !isListed) return Effect.void
@@ -70,8 +70,8 @@ export class Members extends Context.Service<Members, {
         }
         const own = runners.find(([runner]) => nameOf(runner.address) === self)
         const isMember = own?.[1] === true || (own !== undefined && drain.nodes.has(self))
-        const isDue = now() >= tellAt && (reports.isSettled() || now() >= tellAt + UNSETTLED_MS)
-        if (isMember !== wasMember || (!isMember && isDue)) yield* tellOfItself(isMember, own !== undefined)
+        const isDue = now() >= announceAt && (reports.isSettled() || now() >= announceAt + UNSETTLED_MS)
+        if (isMember !== wasMember || (!isMember && isDue)) yield* announce(isMember, own !== undefined)
         const seen = new Set<string>()
         let alive = 0
         for (const [runner, isHealthy] of runners) {
@@ -104,8 +104,8 @@ export class Members extends Context.Service<Members, {
         Effect.timeout("5 seconds"),
         Effect.catchCause((cause) => Effect.logDebug("The nodes could not be looked up", cause))
       )
-      const look = yield* shared(read)
-      yield* look.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+      const refresh = yield* shared(read)
+      yield* refresh.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
       return Members.of({
         list: () => list,
         belongs: () => wasMember || list === undefined,
@@ -114,7 +114,7 @@ export class Members extends Context.Service<Members, {
           const [owner, former] = [owners[id - 1], formerOwners[id - 1]]
           return owner === undefined ? [] : former !== undefined && former !== owner && known.has(former) ? [owner, former] : [owner]
         },
-        look
+        refresh
       })
     })
   )
@@ -137,7 +137,7 @@ const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>,
 
 const LOOK = "500 millis"
 /** How often a node that does not belong to the cluster logs a warning, and how long it waits before the first one. */
-const TOLD_EVERY_MS = 60_000
+const ANNOUNCE_EVERY_MS = 60_000
 const FIRST_MS = 2_000
 /** How much longer the node waits with a warning while it does not know yet why some other node does not answer. */
 const UNSETTLED_MS = 20_000

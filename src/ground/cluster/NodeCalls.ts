@@ -70,7 +70,7 @@ const logDefect = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E,
       ? Effect.failCause(cause)
       : Effect.andThen(Effect.logError("A call from another node failed", cause), Effect.die(new InternalError())))
 
-const broken = (cause: Cause.Cause<unknown>): Answer => ({
+const answerOf = (cause: Cause.Cause<unknown>): Answer => ({
   ending: "broken",
   value: Cause.hasInterruptsOnly(cause) ? null : new InternalError().code
 })
@@ -100,11 +100,11 @@ export class NodeCalls extends Context.Service<NodeCalls, {
         }
       })
 
-      lines.hear("answer", (line, [, callNo, ending, value]) => {
+      lines.handle("answer", (line, [, callNo, ending, value]) => {
         callsOf.get(line)?.close(callNo as number)?.settle({ ending: ending as Answer["ending"], value })
       })
 
-      lines.hear("call", (line, [, callNo, procedure, target, payload, requestId, trace]) => {
+      lines.handle("call", (line, [, callNo, procedure, target, payload, requestId, trace]) => {
         const calls = callsOf.get(line)
         if (calls === undefined) return
         const answer = ({ ending, value }: Answer): void => line.send(JSON.stringify(["answer", callNo, ending, value]))
@@ -117,7 +117,7 @@ export class NodeCalls extends Context.Service<NodeCalls, {
           : performed
         fork(forRequest(requestId as string | null, logDefect(traced))).addObserver((exit) => {
           calls.executing--
-          answer(Exit.isSuccess(exit) ? exit.value : broken(exit.cause))
+          answer(Exit.isSuccess(exit) ? exit.value : answerOf(exit.cause))
         })
       })
 

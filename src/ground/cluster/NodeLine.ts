@@ -59,7 +59,7 @@ export type LineEnd = "answer" | "silence" | "connection" | "closed"
 
 export interface LineEvents {
   /** Takes one entry. If it throws, the entry was not understood, and the line ends. */
-  readonly hear: (line: NodeLine, entry: ReadonlyArray<unknown>) => void
+  readonly received: (line: NodeLine, entry: ReadonlyArray<unknown>) => void
   /** Called once. No entry follows. */
   readonly ended: (line: NodeLine, end: LineEnd, cause: unknown) => void
   /** Called once, when the other side acknowledges a frame for the first time. */
@@ -97,7 +97,7 @@ export class NodeLine {
   private receivedBytes = 0
   /** The bytes that `received` must hold before its first frame can be read further. */
   private wanted = HEAD
-  private lastHeard: number
+  private lastReceived: number
   private isAcknowledged = false
   private isOver = false
 
@@ -107,7 +107,7 @@ export class NodeLine {
     this.connection = connection
     this.events = events
     this.now = now
-    this.sentAt = this.lastHeard = now()
+    this.sentAt = this.lastReceived = now()
   }
 
   /** Begins to read. `first` holds the bytes that came after the greeting. */
@@ -131,8 +131,8 @@ export class NodeLine {
   }
 
   /** When something came from the other side, in milliseconds of the monotonic clock. */
-  get heardAt(): number {
-    return this.lastHeard
+  get receivedAt(): number {
+    return this.lastReceived
   }
 
   /** Sends a frame now, so that its acknowledgement confirms the line. */
@@ -159,7 +159,7 @@ export class NodeLine {
   check(judges: boolean): void {
     const now = this.now()
     const [oldest] = this.unacknowledged
-    if (judges && now - this.lastHeard > SILENT_MS) return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
+    if (judges && now - this.lastReceived > SILENT_MS) return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
     if (judges && oldest !== undefined && now - oldest.at > UNACKNOWLEDGED_MS) {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
@@ -228,7 +228,7 @@ export class NodeLine {
 
   private read(chunk: Buffer): void {
     if (this.isOver) return
-    this.lastHeard = this.now()
+    this.lastReceived = this.now()
     this.received.push(chunk)
     this.receivedBytes += chunk.length
     if (this.receivedBytes < this.wanted) return
@@ -260,7 +260,7 @@ export class NodeLine {
     if (to - from > EMPTY.length) {
       try {
         for (const entry of JSON.parse(bytes.toString("utf8", from, to)) as ReadonlyArray<ReadonlyArray<unknown>>) {
-          this.events.hear(this, entry)
+          this.events.received(this, entry)
           if (this.isOver) return
         }
       } catch (error) {

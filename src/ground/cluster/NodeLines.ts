@@ -33,7 +33,7 @@ export class NodeLines extends Context.Service<NodeLines, {
   /** This node's name: RUNNER_HOST:RUNNER_PORT. */
   readonly self: string
   /** Handles the entries of a topic. Must be called before `start`. */
-  readonly hear: (topic: Topic, handler: (line: NodeLine, entry: ReadonlyArray<unknown>) => void) => void
+  readonly handle: (topic: Topic, handler: (line: NodeLine, entry: ReadonlyArray<unknown>) => void) => void
   readonly watch: (watcher: LineWatcher) => void
   /** Begins to open and accept lines. All topics must have handlers by then. */
   readonly start: Effect.Effect<void>
@@ -52,7 +52,7 @@ export class NodeLines extends Context.Service<NodeLines, {
     NodeLines,
     NodeLines.of({
       self: "",
-      hear: () => {},
+      handle: () => {},
       watch: () => {},
       start: Effect.void,
       want: () => Effect.void,
@@ -118,7 +118,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
     }
     known?.end("connection", new Error("there is a newer connection"))
     const line = new NodeLine(node, greeting.incarnation, connection, {
-      hear: (line, entry) => {
+      received: (line, entry) => {
         const handler = handlers.get(entry[0] as string)
         if (handler === undefined) throw new Error(`unknown topic ${String(entry[0])}`)
         handler(line, entry)
@@ -204,7 +204,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
 
   return NodeLines.of({
     self,
-    hear: (topic, handler) => handlers.set(topic, handler),
+    handle: (topic, handler) => handlers.set(topic, handler),
     watch: (watcher) => watchers.push(watcher),
     start: Effect.asVoid(started.open),
     want: Effect.fnUntraced(function*(nodes: Iterable<string>) {

@@ -79,17 +79,17 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const warnings = new LogThrottle(MINUTE_MS)
       const lastAccepted = new Map<string, number>()
 
-      const tell = (host: string, refusal: Refusal): void => {
+      const report = (host: string, refusal: Refusal): void => {
         connectionsRefused.at(refusal).add()
         fork(warnings.log(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`), `${refusal} ${host}`))
       }
       const refuse = (host: string, refusal: Refusal | undefined): void => {
         if (refusal === undefined) return
-        if (refusal !== "secret") return tell(host, refusal)
+        if (refusal !== "secret") return report(host, refusal)
         const at = now()
         fork(Effect.sleep(SECOND_TRY).pipe(
           Effect.andThen(Effect.sync(() => {
-            if ((lastAccepted.get(host) ?? Number.NEGATIVE_INFINITY) < at) tell(host, refusal)
+            if ((lastAccepted.get(host) ?? Number.NEGATIVE_INFINITY) < at) report(host, refusal)
           })),
           Effect.forkIn(scope)
         ))

@@ -48,12 +48,12 @@ export class NodeProcedures extends Context.Service<NodeProcedures, {
    * ten minutes.
    */
   readonly nodes: Effect.Effect<ReadonlyArray<string>>
-  /** Declares a procedure while the scope is open. `here` carries it out on this node, and the result calls it on any node. */
+  /** Declares a procedure while the scope is open. `local` carries it out on this node, and the result calls it on any node. */
   readonly make: <Payload extends Schema.Top, Success extends Schema.Top>(procedure: {
     readonly name: string
     readonly payload: Payload
     readonly success: Success
-    readonly here: (payload: Payload["Type"]) => Effect.Effect<Success["Type"]>
+    readonly local: (payload: Payload["Type"]) => Effect.Effect<Success["Type"]>
   }) => Effect.Effect<NodeProcedure<Payload["Type"], Success["Type"]>, never, Scope.Scope>
 }>()("parley/cluster/NodeProcedures") {
   /** For a standalone server, which is the only node. */
@@ -100,16 +100,16 @@ const make = Effect.fnUntraced(function*(alone: boolean, self: () => string, nod
     self,
     alone,
     nodes,
-    make: Effect.fnUntraced(function*<Payload extends Schema.Top, Success extends Schema.Top>({ here, name, payload, success }: {
+    make: Effect.fnUntraced(function*<Payload extends Schema.Top, Success extends Schema.Top>({ local, name, payload, success }: {
       readonly name: string
       readonly payload: Payload
       readonly success: Success
-      readonly here: (payload: Payload["Type"]) => Effect.Effect<Success["Type"]>
+      readonly local: (payload: Payload["Type"]) => Effect.Effect<Success["Type"]>
     }) {
       const payloads = codecOf(payload)
       const answers = codecOf(success)
       yield* calls.serve(`node/${name}`, (_, given) =>
-        Effect.suspend(() => Effect.map(here(payloads.decode(given)), (value) => ({ ending: "done" as const, value: answers.encode(value) }))))
+        Effect.suspend(() => Effect.map(local(payloads.decode(given)), (value) => ({ ending: "done" as const, value: answers.encode(value) }))))
       const ask = Effect.fnUntraced(function*(node: string, given: Payload["Type"]) {
         const silent = (reason: string) => new NodeSilent({ node, reason })
         if (!(yield* nodes).includes(node)) return yield* silent("There is no such node.")
@@ -123,7 +123,7 @@ const make = Effect.fnUntraced(function*(alone: boolean, self: () => string, nod
         return yield* silent(answer.ending === "broken" ? "It failed: its log says why." : "It does not know this procedure: it is starting, or runs another version of Parley.")
       })
       const at = (node: string, given: Payload["Type"]): Effect.Effect<Success["Type"], NodeSilent> =>
-        Effect.timeoutOrElse(Effect.suspend(() => node === self() ? here(given) : ask(node, given)), {
+        Effect.timeoutOrElse(Effect.suspend(() => node === self() ? local(given) : ask(node, given)), {
           duration: PATIENCE,
           orElse: () => Effect.fail(new NodeSilent({ node, reason: HANGS }))
         })

@@ -47,7 +47,7 @@ export class ClusterProgress {
    * Why the node does not work, written for operators, or undefined if it works. Must be called often, because it measures
    * durations.
    */
-  look(now: number, { explanation, holds, list, owns, self }: ClusterView): string | undefined {
+  problem(now: number, { explanation, holds, list, owns, self }: ClusterView): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
     if (now - list.at > UNREAD_MS) {
       return `The list of nodes in the database (cluster_runners) could not be read for ${seconds(now - list.at)}.`
@@ -94,15 +94,15 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const now = monotonicMillis(yield* Clock.Clock)
   const progress = new ClusterProgress()
   const drain = yield* NodeDrain
-  const look = () =>
-    drain.drained ? undefined : progress.look(now(), {
+  const problem = () =>
+    drain.drained ? undefined : progress.problem(now(), {
       self: Option.match(runnerAddress, { onNone: () => "", onSome: nameOf }),
       owns: assignedShardGroups.length > 0,
       list: members.list(),
       explanation: reports.explain(),
       holds: (index) => sharding.hasShardId(shards[index]!)
     })
-  readiness.check(look)
+  readiness.check(problem)
   // Runs the check all the time, so that the durations are right when readiness is read.
-  yield* Effect.forkScoped(Effect.repeat(Effect.sync(look), Schedule.spaced(LOOK)))
+  yield* Effect.forkScoped(Effect.repeat(Effect.sync(problem), Schedule.spaced(LOOK)))
 }))

@@ -65,9 +65,9 @@ export class NodeReports extends Context.Service<NodeReports, {
             ? `it speaks version ${theirs.wire} of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
             : lines.problem(address)
 
-        const look = Effect.gen(function*() {
+        const readRows = Effect.gen(function*() {
           parted.closeUnsafe()
-          rows = yield* table.look
+          rows = yield* table.rows
           const at = now()
           for (const row of rows) {
             const { address, isFresh, isLocked } = row
@@ -83,7 +83,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         })
         yield* Effect.suspend(() => {
           changed.closeUnsafe()
-          return table.say(self, reaches(), { ...facts, url: url() }, drain.joined && !drain.drained)
+          return table.report(self, reaches(), { ...facts, url: url() }, drain.joined && !drain.drained)
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not write which nodes it reaches", cause)),
@@ -91,7 +91,7 @@ export class NodeReports extends Context.Service<NodeReports, {
           Effect.forever,
           Effect.forkScoped
         )
-        yield* look.pipe(
+        yield* readRows.pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("The reports of the other nodes could not be read", cause)),
           Effect.andThen(within(parted, LOOK_EVERY)),
@@ -132,15 +132,15 @@ const TORN_EVERY = "100 millis"
 export const disagreements = (own: NodeInfo, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
   const lines: Array<string> = []
   const compare = (what: string, ofNode: (facts: NodeInfo) => string | number | null | undefined, why: string): void => {
-    const here = ofNode(own)
-    const elsewhere = new Map<string, Array<string>>()
+    const ours = ofNode(own)
+    const nodesOf = new Map<string, Array<string>>()
     for (const { address, facts } of others) {
-      if (facts === undefined || ofNode(facts) === here) continue
-      const there = String(ofNode(facts) ?? "not set")
-      elsewhere.set(there, [...elsewhere.get(there) ?? [], address])
+      if (facts === undefined || ofNode(facts) === ours) continue
+      const theirs = String(ofNode(facts) ?? "not set")
+      nodesOf.set(theirs, [...nodesOf.get(theirs) ?? [], address])
     }
-    for (const [there, nodes] of elsewhere) {
-      lines.push(`${what} is ${here ?? "not set"} on this node and ${there} on ${nodes.join(", ")}: ${why}`)
+    for (const [theirs, nodes] of nodesOf) {
+      lines.push(`${what} is ${ours ?? "not set"} on this node and ${theirs} on ${nodes.join(", ")}: ${why}`)
     }
   }
   compare("The database schema", ({ schema }) => schema, "run the same release of Parley on all nodes")

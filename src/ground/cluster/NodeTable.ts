@@ -75,11 +75,11 @@ const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
 /** The reports of the nodes about themselves, in the table `cluster_nodes`. */
 export class NodeTable extends Context.Service<NodeTable, {
   /** The rows that were written within the last ten minutes, of listed nodes and others. */
-  readonly look: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
+  readonly rows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
   /** The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone server too. */
   readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Writes this node's row, replacing the previous one. `owns` says whether the node takes shards. */
-  readonly say: (address: string, reaches: ReadonlySet<string>, facts: NodeInfo, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly report: (address: string, reaches: ReadonlySet<string>, facts: NodeInfo, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
   /** Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately. */
   readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
   /**
@@ -95,46 +95,28 @@ export class NodeTable extends Context.Service<NodeTable, {
     NodeTable,
     Effect.map(SqlClient.SqlClient, (sql) =>
       NodeTable.of({
-        look: Effect.map(
-          sql<{
-            readonly address: string
-            readonly reaches: string
-            readonly facts: string
-            readonly listed: number | null
-            readonly locked: boolean
-            readonly fresh: boolean
-            readonly silent: boolean
-            readonly owns: boolean
-            readonly turns_in_ms: number
-            readonly read_at: string
-          }>`
+        rows: Effect.map(
+          sql<Omit<NodeRow, "reaches" | "facts"> & { readonly reaches: string; readonly facts: string }>`
             WITH locks AS MATERIALIZED (
               SELECT objid FROM pg_locks
               WHERE locktype = 'advisory' AND classid = ${ADDRESS_LOCKS} AND objsubid = 2 AND granted
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
             )
             SELECT n.address, n.reaches, n.facts, r.machine_id AS listed,
-              n.lock_key::oid IN (SELECT objid FROM locks) AS locked,
-              clock_timestamp() - n.said_at < ${FRESH}::interval AS fresh,
+              n.lock_key::oid IN (SELECT objid FROM locks) AS "isLocked",
+              clock_timestamp() - n.said_at < ${FRESH}::interval AS "isFresh",
               clock_timestamp() - n.said_at >= ${FRESH}::interval AND bool_or(clock_timestamp() - n.said_at < ${FRESH}::interval
-                AND clock_timestamp() - n.steady_since > ${FRESH}::interval) OVER () AS silent,
-              n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS turns_in_ms,
-              clock_timestamp()::text AS read_at
+                AND clock_timestamp() - n.steady_since > ${FRESH}::interval) OVER () AS "isSilent",
+              n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS "turnsInMs",
+              clock_timestamp()::text AS "readAt"
             FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
             WHERE clock_timestamp() - n.said_at < ${FORGOTTEN}::interval
           `,
           (rows) =>
-            rows.map(({ address, facts, fresh, listed, locked, owns, reaches, read_at, silent, turns_in_ms }): NodeRow => ({
-              address,
-              reaches: new Set(decodeReaches(reaches)),
-              facts: Option.getOrUndefined(decodeFacts(facts)),
-              listed,
-              isLocked: locked,
-              isFresh: fresh,
-              isSilent: silent,
-              owns,
-              turnsInMs: turns_in_ms,
-              readAt: read_at
+            rows.map((row): NodeRow => ({
+              ...row,
+              reaches: new Set(decodeReaches(row.reaches)),
+              facts: Option.getOrUndefined(decodeFacts(row.facts))
             }))
         ),
         urls: Effect.map(
@@ -142,7 +124,7 @@ export class NodeTable extends Context.Service<NodeTable, {
             SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${FRESH}::interval ORDER BY address`,
           (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
         ),
-        say: (address, reaches, facts, owns) =>
+        report: (address, reaches, facts, owns) =>
           sql`
             INSERT INTO cluster_nodes AS n (address, lock_key, reaches, facts, said_at, steady_since, owns, turned_at)
             VALUES (${address}, ${lockKeyOf(address)}, ${JSON.stringify([...reaches])}, ${JSON.stringify(facts)},

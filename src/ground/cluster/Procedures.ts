@@ -111,7 +111,7 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
         if (now() >= until || (answer === "unsent" && !members.belongs())) return yield* new Unavailable()
         const pause = Math.min(MOST_PAUSE_MS, LEAST_PAUSE_MS * 2 ** tries)
         // After shorter pauses the list is not read, because each node reads it twice a second anyway.
-        if (pause === MOST_PAUSE_MS) yield* members.look
+        if (pause === MOST_PAUSE_MS) yield* members.refresh
         yield* Effect.sleep(Math.min(pause, until - now()))
       }
     })

@@ -73,7 +73,7 @@ export const sqlState = (error: SqlError.SqlError): string | undefined =>
 type Transform = (<A extends object>(rows: ReadonlyArray<A>) => ReadonlyArray<A>) | undefined
 
 /** A connection of this adapter. Statements that are submitted concurrently run one after the other. */
-export abstract class Session implements SqlConnection.Connection {
+export abstract class PgConnection implements SqlConnection.Connection {
   /** Also false once the connection is lost, because then there is no transaction to roll back. */
   abstract readonly inTransaction: boolean
   abstract run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError>
@@ -125,11 +125,11 @@ const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlEr
       ? Effect.fail(sqlError(new DatabaseFault({ code: "25P02", message: "the transaction had failed" }), "commit"))
       : Effect.void)
 
-/** The services `SqlClient` and `Database` on sessions from `acquirer` and `borrower`. */
+/** The services `SqlClient` and `Database` on connections from `acquirer` and `borrower`. */
 export const services = Effect.fnUntraced(function*(options: {
   readonly driver: "pg" | "pglite"
-  /** Lends a session to the scope. */
-  readonly acquirer: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
+  /** Lends a connection to the scope. */
+  readonly acquirer: Effect.Effect<PgConnection, SqlError.SqlError, Scope.Scope>
   readonly borrower: SqlConnection.Borrower
   /** Runs a statement ahead of all queued ones (see `Database.probe`). */
   readonly probe: (text: string) => Effect.Effect<Outcome, SqlError.SqlError>
@@ -149,7 +149,7 @@ export const services = Effect.fnUntraced(function*(options: {
     borrower,
     compiler,
     commit,
-    isTransaction: (connection) => connection instanceof Session && connection.inTransaction,
+    isTransaction: (connection) => connection instanceof PgConnection && connection.inTransaction,
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
     spanAttributes: [["db.system.name", "postgresql"]]
   })
@@ -158,9 +158,9 @@ export const services = Effect.fnUntraced(function*(options: {
     if ((texts.get(name) ?? text) !== text) throw new Error(`two statements have the name ${name}`)
     texts.set(name, text)
     return (params: ReadonlyArray<unknown>): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> => {
-      // Every connection of this client is a session, and the caller knows what its statement returns.
+      // Every connection of this client is a PgConnection, and the caller knows what its statement returns.
       const run = (connection: SqlConnection.Connection) =>
-        Effect.map((connection as Session).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
+        Effect.map((connection as PgConnection).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
       return Effect.withFiber((fiber) => {
         const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
         return transaction === undefined ? borrower(run) : run(transaction[0])

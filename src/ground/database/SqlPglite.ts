@@ -7,11 +7,11 @@ import { databaseTimes } from "#ground/platform/Metrics"
 import { Blocked } from "#ground/platform/StallGuard"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
-import { type OnlineBackup, services, Session } from "./Sql.ts"
+import { type OnlineBackup, PgConnection, services } from "./Sql.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /** The one session of PGlite. A statement runs synchronously and blocks the event loop. */
-class EmbeddedSession extends Session {
+class PgliteConnection extends PgConnection {
   readonly #database: PgliteDatabase
   #retryAt = 0
 
@@ -119,24 +119,25 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
       }),
       (opened) => Effect.promise(() => close(opened))
     )
-    const session = new EmbeddedSession(database)
+    const connection = new PgliteConnection(database)
     const turn = yield* Semaphore.make(1)
+    /** Runs an effect while no other statement or transaction holds the connection. */
+    const inTurn = <A, E, R>(effect: Effect.Effect<A, E, R>) => turn.withPermit(Effect.andThen(connection.ready, effect))
+    const runInTurn = (text: string): Effect.Effect<Outcome, SqlError.SqlError> => inTurn(connection.run(text, []))
     const probe = (text: string): Effect.Effect<Outcome, SqlError.SqlError> =>
       Effect.suspend(() =>
-        session.hasCrashed
-          ? turn.withPermit(Effect.andThen(session.ready, session.run(text, [])))
-          : Effect.flatMap(session.runBetween(text), (outcome) =>
+        connection.hasCrashed
+          ? runInTurn(text)
+          : Effect.flatMap(connection.runBetween(text), (outcome) =>
             outcome === undefined ? Effect.andThen(Effect.sleep(BETWEEN_TRANSACTIONS), probe(text)) : Effect.succeed(outcome))
       )
     yield* checkpointDue.await.pipe(
       Effect.andThen(checkpointDue.close),
-      Effect.andThen(turn.withPermit(Effect.andThen(session.ready, session.checkpoint))),
+      Effect.andThen(inTurn(connection.checkpoint)),
       Effect.catch((error) => Effect.logWarning("The database could not write a checkpoint", error.message)),
       Effect.forever,
       Effect.forkScoped
     )
-    const inTurn = (text: string): Effect.Effect<Outcome, SqlError.SqlError> =>
-      turn.withPermit(Effect.andThen(session.ready, session.run(text, [])))
     const { folder } = database
     const backup: OnlineBackup | undefined = folder === undefined ? undefined : {
       folder,
@@ -144,25 +145,25 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
       begin: Effect.acquireRelease(
         Effect.suspend(() => {
           database.keepLog()
-          return inTurn("SELECT pg_backup_start('parley', true)")
+          return runInTurn("SELECT pg_backup_start('parley', true)")
         }).pipe(Effect.onError(() => Effect.sync(() => database.letLogGo()))),
         // This statement fails if `end` has ended the backup, which is the normal case.
-        () => Effect.andThen(Effect.ignore(inTurn("SELECT pg_backup_stop(false)")), Effect.sync(() => database.letLogGo()))
+        () => Effect.andThen(Effect.ignore(runInTurn("SELECT pg_backup_stop(false)")), Effect.sync(() => database.letLogGo()))
       ).pipe(Effect.asVoid),
-      end: Effect.map(inTurn(BACKUP_STOP), ({ rows: [row] }) => {
+      end: Effect.map(runInTurn(BACKUP_STOP), ({ rows: [row] }) => {
         const label = String(row?.["label"])
         return { label, first: /\(file ([0-9A-F]{24})\)/.exec(label)?.[1] ?? "", last: String(row?.["last"]) }
       }),
       // A checkpoint renames files of the log for later use, with their old bytes. Each renamed file is used once here, which overwrites
       // it with zeros. Then a checkpoint removes all files before the current one.
       clearLog: Effect.gen(function*() {
-        yield* inTurn("SET wal_recycle = off")
-        for (const name of readdirSync(join(folder, "pg_wal"))) if (LOG_FILE.test(name)) yield* inTurn(NEXT_LOG_FILE)
+        yield* runInTurn("SET wal_recycle = off")
+        for (const name of readdirSync(join(folder, "pg_wal"))) if (LOG_FILE.test(name)) yield* runInTurn(NEXT_LOG_FILE)
         return yield* turn.withPermit(Effect.suspend(() =>
-          database.keepsLog ? Effect.succeed(false) : Effect.as(Effect.andThen(session.ready, session.checkpoint), true)
+          database.keepsLog ? Effect.succeed(false) : Effect.as(Effect.andThen(connection.ready, connection.checkpoint), true)
         ))
       }).pipe(
-        Effect.ensuring(Effect.ignore(inTurn("RESET wal_recycle"))),
+        Effect.ensuring(Effect.ignore(runInTurn("RESET wal_recycle"))),
         (cleared) => Effect.suspend(() => database.keepsLog ? Effect.succeed(false) : cleared)
       )
     }
@@ -172,11 +173,11 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
       acquirer: Effect.uninterruptibleMask((restore) =>
         Effect.gen(function*() {
           yield* restore(turn.takeScoped(1))
-          yield* session.ready
-          return session
+          yield* connection.ready
+          return connection
         })
       ),
-      borrower: (use) => turn.withPermit(Effect.andThen(session.ready, use(session))),
+      borrower: (use) => inTurn(use(connection)),
       probe
     })
   })).pipe(Layer.provide(Reactivity.layer))

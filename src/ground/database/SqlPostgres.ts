@@ -5,7 +5,7 @@ import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient } from "pg"
 import { databaseTimes } from "#ground/platform/Metrics"
-import { services, Session } from "./Sql.ts"
+import { PgConnection, services } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
 /** How long a statement may wait for a lock, and how long a transaction may be idle. */
@@ -53,7 +53,7 @@ class ResettableClient extends Client {
 }
 
 /** A connection of the pool, from check-out to return. */
-class PgSession extends Session {
+class PooledConnection extends PgConnection {
   readonly #reserved: boolean
   #client: PoolClient | undefined
   #returned = false
@@ -64,14 +64,14 @@ class PgSession extends Session {
   #answered = 0
   readonly #waiting: Array<() => void> = []
 
-  /** A reserved session runs several statements, which may leave session-level locks and settings. */
+  /** A reserved connection runs several statements, which may leave session-level locks and settings. */
   constructor(reserved: boolean) {
     super()
     this.#reserved = reserved
   }
 
   /**
-   * Takes the connection from the pool. If the session was given back before the pool had a connection, the connection is
+   * Takes the connection from the pool. If this object was given back before the pool had a connection, the connection is
    * released at once.
    */
   accept(client: PoolClient): void {
@@ -220,12 +220,12 @@ export const layerPg = (options: PgOptions) =>
   Layer.effectContext(Effect.gen(function*() {
     const connections = yield* pool(options, IDLE_MILLIS)
     const probing = yield* pool({ url: options.url, poolSize: 1, mark: options.mark }, 0)
-    const checkOut = (session: PgSession, from = connections) =>
-      Effect.callback<Session, SqlError.SqlError>((resume) =>
+    const checkOut = (connection: PooledConnection, from = connections) =>
+      Effect.callback<PgConnection, SqlError.SqlError>((resume) =>
         from.connect((error, client) => {
           if (client === undefined) return resume(Effect.fail(sqlError(error ?? new Error("no connection"), "connect")))
-          session.accept(client)
-          resume(Effect.succeed(session))
+          connection.accept(client)
+          resume(Effect.succeed(connection))
         })
       )
     /**
@@ -233,11 +233,11 @@ export const layerPg = (options: PgOptions) =>
      * hangs. The next probe waits longer, because each probe that times out may leave a hanging session in the database.
      */
     let unanswered = false
-    const runProbe = (session: PgSession, text: string) =>
+    const runProbe = (connection: PooledConnection, text: string) =>
       Effect.flatMap(AnswerTimeout, (timeout) => {
         const patience = unanswered ? timeout : Math.min(timeout, PROBE_MILLIS)
         unanswered = true
-        return session.run(text, []).pipe(
+        return connection.run(text, []).pipe(
           Effect.provideService(AnswerTimeout, patience),
           Effect.tap(() =>
             Effect.sync(() => {
@@ -249,22 +249,22 @@ export const layerPg = (options: PgOptions) =>
       driver: "pg",
       acquirer: Effect.uninterruptibleMask((restore) =>
         Effect.gen(function*() {
-          const session = new PgSession(true)
-          yield* Scope.addFinalizer(yield* Effect.scope, Effect.sync(() => session.giveBack()))
-          return yield* restore(checkOut(session))
+          const connection = new PooledConnection(true)
+          yield* Scope.addFinalizer(yield* Effect.scope, Effect.sync(() => connection.giveBack()))
+          return yield* restore(checkOut(connection))
         })
       ),
       borrower: (use) =>
         Effect.suspend(() => {
-          const session = new PgSession(false)
-          return Effect.ensuring(Effect.flatMap(checkOut(session), use), Effect.sync(() => session.giveBack()))
+          const connection = new PooledConnection(false)
+          return Effect.ensuring(Effect.flatMap(checkOut(connection), use), Effect.sync(() => connection.giveBack()))
         }),
       probe: (text) =>
         Effect.suspend(() => {
-          const session = new PgSession(false)
+          const connection = new PooledConnection(false)
           return Effect.ensuring(
-            Effect.andThen(checkOut(session, probing), runProbe(session, text)),
-            Effect.sync(() => session.giveBack())
+            Effect.andThen(checkOut(connection, probing), runProbe(connection, text)),
+            Effect.sync(() => connection.giveBack())
           )
         })
     })

@@ -3,6 +3,7 @@ import { open } from "node:fs/promises"
 import * as path from "node:path"
 import { Config } from "#ground/platform/Config"
 import { attempt, type BlobPart, folderOf, type StorageUnavailable } from "./Blobs.ts"
+import { unlessMissing } from "./Missing.ts"
 
 /** Reads objects of the store part by part, and changes nothing, so it is safe while servers use the store. */
 export class BlobParts extends Context.Service<BlobParts, {
@@ -25,18 +26,14 @@ export class BlobParts extends Context.Service<BlobParts, {
 }
 
 const ofFolder = async (file: string, from: number, length: number): Promise<BlobPart | undefined> => {
+  const handle = await unlessMissing(open(file, "r"))
+  if (handle === undefined) return undefined
   try {
-    const handle = await open(file, "r")
-    try {
-      const { size } = await handle.stat()
-      const bytes = Buffer.alloc(Math.max(0, Math.min(length, size - from)))
-      const { bytesRead } = await handle.read(bytes, 0, bytes.length, from)
-      return { size, bytes: bytes.subarray(0, bytesRead) }
-    } finally {
-      await handle.close()
-    }
-  } catch (error) {
-    if (Reflect.get(Object(error), "code") === "ENOENT") return undefined
-    throw error
+    const { size } = await handle.stat()
+    const bytes = Buffer.alloc(Math.max(0, Math.min(length, size - from)))
+    const { bytesRead } = await handle.read(bytes, 0, bytes.length, from)
+    return { size, bytes: bytes.subarray(0, bytesRead) }
+  } finally {
+    await handle.close()
   }
 }

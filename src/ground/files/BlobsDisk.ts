@@ -15,18 +15,17 @@ import {
   StorageUnavailable,
   type Upload
 } from "./Blobs.ts"
+import { unlessMissing } from "./Missing.ts"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import { publicUrl } from "#ground/platform/PublicUrl"
-import { Secrets } from "#ground/platform/Secrets"
+import { Secrets } from "#ground/database/Secrets"
 import { Forbidden } from "#ground/wire/WireError"
 
 /** The claims of a signed URL. `op` is signed too, so an upload URL cannot be used for a download or the reverse. */
 type Grant =
   | ({ readonly op: "put"; readonly until: number } & Upload)
   | ({ readonly op: "get"; readonly until: number; readonly id: string } & Presentation)
-
-const isMissing = (error: unknown): boolean => Reflect.get(Object(error), "code") === "ENOENT"
 
 /** Reads and drops the rest of an upload, up to 32 MiB, so that the client can read the response. */
 const discard = (bytes: Readable): void => {
@@ -48,13 +47,8 @@ const syncFolder = async (folder: string): Promise<void> => {
 
 /** Opens a file, or returns undefined if it is missing. The stream closes it at its end or when it is destroyed. */
 const openFile = async (file: string): Promise<{ readonly size: number; readonly stream: Readable } | undefined> => {
-  let handle: fs.FileHandle
-  try {
-    handle = await fs.open(file, "r")
-  } catch (error) {
-    if (isMissing(error)) return undefined
-    throw error
-  }
+  const handle = await unlessMissing(fs.open(file, "r"))
+  if (handle === undefined) return undefined
   try {
     return { size: (await handle.stat()).size, stream: handle.createReadStream() }
   } catch (error) {
@@ -110,14 +104,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
     }
     const forbidden = () => new Forbidden({ message: "The signature of this URL does not allow this request, or the URL has expired." })
 
-    const sizeOf = async (id: string): Promise<number | undefined> => {
-      try {
-        return (await fs.stat(fileOf(id))).size
-      } catch (error) {
-        if (isMissing(error)) return undefined
-        throw error
-      }
-    }
+    const sizeOf = async (id: string): Promise<number | undefined> => (await unlessMissing(fs.stat(fileOf(id))))?.size
 
     /** Writes a temporary file, syncs it, and renames it to `target`, unless `write` returns a refusal. */
     const store = async <R>(
@@ -176,15 +163,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
       tidy: () => Effect.void,
       remove: (id) => attempt(() => fs.rm(fileOf(id), { force: true })),
       putObject: (name, bytes) => attempt(() => store(objectOf(name), (handle) => handle.writeFile(bytes))),
-      getObject: (name) =>
-        attempt(async () => {
-          try {
-            return await fs.readFile(objectOf(name))
-          } catch (error) {
-            if (isMissing(error)) return undefined
-            throw error
-          }
-        }),
+      getObject: (name) => attempt(() => unlessMissing(fs.readFile(objectOf(name)))),
       removeObject: (name) => attempt(() => fs.rm(objectOf(name), { force: true })),
       signedFiles: {
         accept: Effect.fnUntraced(function*(token, bytes, announced) {

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { Config } from "#ground/platform/Config"
 import type { Ids } from "#ground/platform/Ids"
-import type { Secrets } from "#ground/platform/Secrets"
+import type { Secrets } from "#ground/database/Secrets"
 import type { Blobs } from "./Blobs.ts"
 
 /** S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if needed. */

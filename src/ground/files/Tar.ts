@@ -1,6 +1,7 @@
 import { Data, Effect, Stream } from "effect"
 import { Tar } from "effect/encoding"
 import { type FileHandle, open, rename, rm } from "node:fs/promises"
+import { unlessMissing } from "./Missing.ts"
 
 const CHUNK = 262_144
 /** How many small files are read at once. */
@@ -41,13 +42,8 @@ async function* chunksOf({ handle, size }: LargeFile): AsyncGenerator<Buffer> {
 
 /** Opens a file. A file of at most one chunk is read and closed at once. Returns undefined if there is no such file. */
 const openFile = async (path: string): Promise<Buffer | LargeFile | undefined> => {
-  let handle: FileHandle
-  try {
-    handle = await open(path, "r")
-  } catch (error) {
-    if (Reflect.get(Object(error), "code") === "ENOENT") return undefined
-    throw error
-  }
+  const handle = await unlessMissing(open(path, "r"))
+  if (handle === undefined) return undefined
   let isLarge = false
   try {
     const { size } = await handle.stat()

@@ -1,105 +1,12 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
-import { isIP } from "node:net"
 import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
+import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, seconds, secretUrl, secrets, type Setting, share, url, wholeNumber } from "./Setting.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
 export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
   override get message(): string {
     return this.problems.join("\n")
   }
-}
-
-interface Setting<A> {
-  readonly parse: (text: string) => Result.Result<A, string>
-  readonly fallback: A
-  /** The default as a person would write it. */
-  readonly shown: string
-  readonly about: string
-  readonly secret: boolean
-}
-
-const make = <A>(
-  parse: Setting<A>["parse"],
-  fallback: A,
-  about: string,
-  options?: { readonly shown?: string; readonly secret?: boolean }
-): Setting<A> => ({
-  parse,
-  fallback,
-  shown: options?.shown ?? String(fallback),
-  about,
-  secret: options?.secret ?? false
-})
-
-const wholeNumber = (min: number, max: number): Setting<number>["parse"] => (text) =>
-  /^-?\d+$/.test(text) && Number(text) >= min && Number(text) <= max
-    ? Result.succeed(Number(text))
-    : Result.fail(`expected a whole number from ${min} to ${max}`)
-
-const int = (fallback: number, about: string, min = 0, max = Number.MAX_SAFE_INTEGER) =>
-  make(wholeNumber(min, max), fallback, about)
-
-const maybe = <A>(parse: Setting<A>["parse"], about: string, shown = "none", secret = false) =>
-  make<A | undefined>(parse, undefined, about, { shown, secret })
-
-const seconds: Setting<ReadonlyArray<number>>["parse"] = (text) => {
-  const parts = text.split(",").map((part) => part.trim())
-  return parts.length <= 32 && parts.every((part) => /^\d{1,7}$/.test(part) && Number(part) >= 1)
-    ? Result.succeed(parts.map(Number))
-    : Result.fail("expected up to 32 whole numbers of seconds with commas between them")
-}
-
-const anyText: Setting<string>["parse"] = (text) => Result.succeed(text)
-
-const oneOf = <const L extends ReadonlyArray<string>>(...options: L): Setting<L[number]>["parse"] => (text) => {
-  const found = options.find((option) => option === text)
-  return found === undefined ? Result.fail(`expected one of ${options.join(", ")}`) : Result.succeed(found)
-}
-
-const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (text) =>
-  URL.canParse(text) && protocols.includes(new URL(text).protocol)
-    ? Result.succeed(text.replace(/\/+$/, ""))
-    : Result.fail(`expected a URL beginning with ${protocols.map((p) => `${p}//`).join(" or ")}`)
-
-const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
-  Result.map(url(...protocols)(text), (value) => Redacted.make(value))
-
-/** Addresses and networks in CIDR notation, or `none`. */
-const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
-  const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())
-  const isNetwork = (part: string): boolean => {
-    const [address = "", prefix, ...more] = part.split("/")
-    const bits = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1
-    return bits > 0 && more.length === 0 && (prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bits))
-  }
-  return parts.every(isNetwork)
-    ? Result.succeed(parts)
-    : Result.fail("expected IP addresses and networks such as 10.0.0.0/8 with commas between them, or none")
-}
-
-const share: Setting<number>["parse"] = (text) =>
-  /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1 ? Result.succeed(Number(text)) : Result.fail("expected a number from 0 to 1")
-
-/** Headers as OpenTelemetry writes them: `name=value` with commas between them, values percent-encoded. */
-const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
-  const isPair = (pair: string): boolean => {
-    try {
-      return /^[!#$%&'*+.^_`|~0-9A-Za-z-]+=[ -~]+$/.test(pair) && !/[\r\n]/.test(decodeURIComponent(pair))
-    } catch {
-      return false
-    }
-  }
-  return text.split(",").every((pair) => isPair(pair.trim()))
-    ? Result.succeed(Redacted.make(text))
-    : Result.fail("expected name=value with commas between them, values percent-encoded")
-}
-
-/** One secret, or during a rotation two: the new one, then the old one. */
-const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
-  const parts = text.split(",").map((part) => part.trim())
-  return parts.length <= 2 && parts.every((part) => part !== "")
-    ? Result.succeed(Redacted.make(text))
-    : Result.fail("expected one secret, or two with a comma between them: the new one, the old one")
 }
 
 /**

@@ -51,19 +51,17 @@ export abstract class Meter<S extends Series = Series> {
   abstract readonly kind: Kind
   readonly description: Description
   readonly labelNames: ReadonlyArray<string>
+  /** The series of a meter without labels. It is not printed if the meter has labels. */
+  protected readonly own: S
+  private readonly make: () => S
   private readonly series = new Map<string, S>()
 
-  constructor(description: Description) {
+  constructor(description: Description, make: () => S) {
     this.description = description
     this.labelNames = Object.keys(description.labels ?? {})
-  }
-
-  protected abstract make(): S
-
-  /** Makes the series whose labels are known. */
-  protected begin(): this {
-    for (const values of combinations(Object.values(this.description.labels ?? {}))) this.at(...values)
-    return this
+    this.make = make
+    for (const values of combinations(Object.values(description.labels ?? {}))) this.at(...values)
+    this.own = this.labelNames.length === 0 ? this.at() : make()
   }
 
   /** The series with these label values, in the order of the labels. Hot paths keep the series to avoid this look-up. */
@@ -71,14 +69,7 @@ export abstract class Meter<S extends Series = Series> {
     const key = values.length === 1 ? values[0]! : values.join("\u0000")
     const known = this.series.get(key)
     if (known !== undefined) return known
-    if (this.series.size >= MAX_SERIES) {
-      const others = values.map(() => OTHER)
-      return others.join("\u0000") === key ? this.start(key) : this.at(...others)
-    }
-    return this.start(key)
-  }
-
-  private start(key: string): S {
+    if (this.series.size >= MAX_SERIES && values.some((value) => value !== OTHER)) return this.at(...values.map(() => OTHER))
     const made = this.make()
     this.series.set(key, made)
     return made
@@ -109,21 +100,13 @@ class Count implements Series {
     return `${name}${braced(labels)} ${this.value}\n`
   }
 }
-export type { Count }
 
 /** A number that only grows while the process lives. */
 export class Counter extends Meter<Count> {
   readonly kind = "counter"
-  private readonly own: Count
 
   constructor(description: Description) {
-    super(description)
-    this.begin()
-    this.own = this.labelNames.length === 0 ? this.at() : new Count()
-  }
-
-  protected make(): Count {
-    return new Count()
+    super(description, () => new Count())
   }
 
   /** Only for a counter without labels. */
@@ -171,32 +154,23 @@ class Level implements Series {
     return current === undefined ? "" : `${name}${braced(labels)} ${current}\n`
   }
 }
-export type { Level }
 
 /** A number that rises and falls. */
 export class Gauge extends Meter<Level> {
   readonly kind = "gauge"
 
   constructor(description: Description) {
-    super(description)
-    this.begin()
-  }
-
-  protected make(): Level {
-    return new Level()
+    super(description, () => new Level())
   }
 
   /** Only for a gauge without labels. */
   set(value: number | undefined): void {
-    this.at().set(value)
+    this.own.set(value)
   }
 
-  reads(read: () => number | undefined): () => void {
-    return this.at().reads(read)
-  }
-
+  /** Only for a gauge without labels. */
   readsIn(read: () => number | undefined): Effect.Effect<void, never, Scope.Scope> {
-    return this.at().readsIn(read)
+    return this.own.readsIn(read)
   }
 
   /** The sum of all series, or undefined if there is nothing to measure. */
@@ -206,7 +180,7 @@ export class Gauge extends Meter<Level> {
 }
 
 class Spread implements Series {
-  readonly bounds: ReadonlyArray<number>
+  private readonly bounds: ReadonlyArray<number>
   /** The number of values in each bucket, not cumulative. The last bucket is beyond all bounds. */
   private readonly counts: Float64Array
   sum = 0
@@ -233,42 +207,29 @@ class Spread implements Series {
     return this.counts.reduce((sum, count) => sum + count, 0)
   }
 
-  /** For each bound, the number of values up to the bound. The last number counts all values. */
-  get cumulative(): ReadonlyArray<number> {
-    let sum = 0
-    return Array.from(this.counts, (count) => sum += count)
-  }
-
   lines(name: string, labels: string): string {
-    const { bounds, cumulative, sum } = this
-    const count = cumulative.at(-1) ?? 0
     let text = ""
-    for (let i = 0; i < bounds.length; i++) text += `${name}_bucket${braced(labels, `le="${bounds[i]}"`)} ${cumulative[i]}\n`
-    return `${text}${name}_bucket${braced(labels, `le="+Inf"`)} ${count}\n` +
-      `${name}_sum${braced(labels)} ${sum}\n${name}_count${braced(labels)} ${count}\n`
+    let count = 0
+    for (const [i, each] of this.counts.entries()) {
+      count += each
+      text += `${name}_bucket${braced(labels, `le="${this.bounds[i] ?? "+Inf"}"`)} ${count}\n`
+    }
+    return `${text}${name}_sum${braced(labels)} ${this.sum}\n${name}_count${braced(labels)} ${count}\n`
   }
 }
 export type { Spread }
 
 /** Bounds of durations, in seconds: from half a millisecond to ten seconds. */
-export const SECONDS: ReadonlyArray<number> = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+const SECONDS: ReadonlyArray<number> = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+/** Bounds of the sizes of batches. */
 export const SIZES: ReadonlyArray<number> = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 /** The distribution of a value over buckets. */
 export class Histogram extends Meter<Spread> {
   readonly kind = "histogram"
-  readonly bounds: ReadonlyArray<number>
-  private readonly own: Spread
 
   constructor(description: Description, bounds: ReadonlyArray<number> = SECONDS) {
-    super(description)
-    this.bounds = bounds
-    this.begin()
-    this.own = this.labelNames.length === 0 ? this.at() : new Spread([])
-  }
-
-  protected make(): Spread {
-    return new Spread(this.bounds)
+    super(description, () => new Spread(bounds))
   }
 
   /** Only for a histogram without labels. */
@@ -276,8 +237,9 @@ export class Histogram extends Meter<Spread> {
     this.own.observe(value)
   }
 
+  /** Only for a histogram without labels. */
   millis(ms: number): void {
-    this.own.observe(ms / 1_000)
+    this.own.millis(ms)
   }
 
   /** The number and the sum of the values of all series. Two readings give the mean of the values between them. */

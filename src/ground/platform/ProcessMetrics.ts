@@ -2,20 +2,24 @@ import { Context, Effect, Layer } from "effect"
 import { monitorEventLoopDelay } from "node:perf_hooks"
 import { cpuSeconds, heapBytes, lagSeconds, residentBytes, uptimeSeconds } from "./Metrics.ts"
 
+/** Measures delays of the event loop while the scope is open. */
+export const eventLoopDelay = (resolution: number) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const delay = monitorEventLoopDelay({ resolution })
+      delay.enable()
+      return delay
+    }),
+    (delay) => Effect.sync(() => delay.disable())
+  )
+
 /** Metrics of the process that are measured at the moment of a scrape. */
 export class ProcessMetrics extends Context.Service<ProcessMetrics, {
   readonly refresh: () => void
 }>()("parley/platform/ProcessMetrics") {
   static readonly layer = Layer.effect(
     ProcessMetrics,
-    Effect.acquireRelease(
-      Effect.sync(() => {
-        const delay = monitorEventLoopDelay({ resolution: 20 })
-        delay.enable()
-        return delay
-      }),
-      (delay) => Effect.sync(() => delay.disable())
-    ).pipe(Effect.map((delay) =>
+    Effect.map(eventLoopDelay(20), (delay) =>
       ProcessMetrics.of({
         refresh: () => {
           const memory = process.memoryUsage()
@@ -28,6 +32,6 @@ export class ProcessMetrics extends Context.Service<ProcessMetrics, {
           delay.reset()
         }
       })
-    ))
+    )
   )
 }

@@ -240,12 +240,12 @@ class Channel implements RedisChannel {
     setTimeout(() => {
       this.tick++
       // The event loop reads sockets between timers and immediates, so answers that have arrived are handled before
-      // `look`.
-      setImmediate(() => this.look())
+      // `expire`.
+      setImmediate(() => this.expire())
     }, this.tickMs)
   }
 
-  private look(): void {
+  private expire(): void {
     let slow = false
     for (const question of this.waiting) {
       if (this.tick - question.asked <= TICKS) break
@@ -287,9 +287,6 @@ const toEffect = (ask: (answered: Answered) => void): Effect.Effect<unknown, Red
   )
 
 const failureOf = (client: Client, error: unknown): RedisFailed => {
-  const message = error instanceof Error ? error.message : String(error)
-  return new RedisFailed({
-    reason: error instanceof Error && error.name === "ReplyError" ? "refused" : client.status === "ready" ? "refused" : "down",
-    message
-  })
+  const { message, name } = error instanceof Error ? error : { message: String(error), name: "" }
+  return new RedisFailed({ reason: name === "ReplyError" || client.status === "ready" ? "refused" : "down", message })
 }

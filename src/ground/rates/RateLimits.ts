@@ -41,28 +41,13 @@ export class RateLimits extends Context.Service<RateLimits, {
     Effect.gen(function*() {
       const limits = yield* Limits
       const windows = new SlidingWindows(monotonicMillis(yield* Clock.Clock))
-      const take = (rule: RateRule, key: string): Effect.Effect<RateState, RateLimited> =>
-        Effect.withFiber((fiber) => {
-          const taken = windows.take(limits.rule(rule, key), key)
-          if (taken instanceof RateLimited) {
-            showRefusal(fiber.context, taken)
-            return Effect.fail(taken)
-          }
-          showLimit(fiber.context, taken)
-          return Effect.succeed(taken)
-        })
+      const takeAll = (charges: ReadonlyArray<Charge>) =>
+        Effect.withFiber<ReadonlyArray<RateState>, RateLimited>((fiber) =>
+          answer(fiber.context, windows.takeAll(inForce(limits, charges))))
+      const take = single(takeAll)
       return RateLimits.of({
         take,
-        takeAll: (charges) =>
-          Effect.withFiber((fiber) => {
-            const taken = windows.takeAll(inForce(limits, charges))
-            if (taken instanceof RateLimited) {
-              showRefusal(fiber.context, taken)
-              return Effect.fail(taken)
-            }
-            for (const state of taken) showLimit(fiber.context, state)
-            return Effect.succeed(taken)
-          }),
+        takeAll,
         owing: (charge, effect) => Effect.andThen(take(charge.rule, charge.key), effect),
         giveBack: (rule, key, state) => windows.giveBack(rule, key, state),
         countsOf: (key) => windows.countsOf(key)
@@ -87,23 +72,17 @@ export class RateLimits extends Context.Service<RateLimits, {
           const debt = fiber.getRef(Debt)
           const owed = debt === undefined || debt.paid ? undefined : debt.charge
           if (debt !== undefined) debt.paid = true
-          const answer = (outcome: ReadonlyArray<RateState> | RateLimited) => {
-            if (outcome instanceof RateLimited) {
-              showRefusal(fiber.context, outcome)
-              return Effect.fail(outcome)
-            }
-            for (const state of outcome) showLimit(fiber.context, state)
-            return Effect.succeed(owed === undefined ? outcome : outcome.slice(1))
-          }
+          const decided = (outcome: ReadonlyArray<RateState> | RateLimited) =>
+            Effect.map(answer(fiber.context, outcome), (states) => owed === undefined ? states : states.slice(1))
           const all = inForce(limits, owed === undefined ? charges : [owed, ...charges])
           return Effect.callback<ReadonlyArray<RateState>, RateLimited>((resume) => {
-            const outcome = windows.take(all, owed === undefined ? 0 : 1, (later) => resume(answer(later)))
-            if (outcome !== undefined) resume(answer(outcome))
+            const outcome = windows.take(all, owed === undefined ? 0 : 1, (later) => resume(decided(later)))
+            if (outcome !== undefined) resume(decided(outcome))
           })
         })
 
       return RateLimits.of({
-        take: (rule, key) => Effect.map(takeAll([{ rule, key }]), ([state]) => state!),
+        take: single(takeAll),
         takeAll,
         owing: (charge, effect) =>
           Effect.suspend(() => {
@@ -131,6 +110,20 @@ interface Debt {
 }
 
 const Debt = Context.Reference<Debt | undefined>("parley/rates/RateLimits/Debt", { defaultValue: () => undefined })
+
+/** The take of one request in one window. */
+const single = (takeAll: RateLimits["Service"]["takeAll"]): RateLimits["Service"]["take"] => (rule, key) =>
+  Effect.map(takeAll([{ rule, key }]), ([state]) => state!)
+
+/** Describes the outcome in the headers of the response. */
+const answer = (context: Context.Context<never>, outcome: ReadonlyArray<RateState> | RateLimited) => {
+  if (outcome instanceof RateLimited) {
+    showRefusal(context, outcome)
+    return Effect.fail(outcome)
+  }
+  for (const state of outcome) showLimit(context, state)
+  return Effect.succeed(outcome)
+}
 
 /** Describes the limit that refused a request in the headers of its response. */
 export const showRefusal = (context: Context.Context<never>, { details }: RateLimited): void =>

@@ -29,7 +29,7 @@ export class SharedWindows {
   private readonly now: () => number
   private readonly clock = new RedisClock()
   private readonly patienceMs: number
-  private gathered: Array<Request> = []
+  private queued: Array<Request> = []
 
   /** `now` returns monotonic milliseconds; `patienceMs` is the time-out of the channel. */
   constructor(redis: RedisChannel, now: () => number, patienceMs: number) {
@@ -69,13 +69,13 @@ export class SharedWindows {
     const reason = this.redis.unusable()
     if (reason !== undefined) return this.settleAlone(request, reason)
     // The flush runs after this turn's sockets were read, so that all their requests share one command.
-    if (this.gathered.push(request) === 1) setImmediate(() => this.flush())
+    if (this.queued.push(request) === 1) setImmediate(() => this.flush())
     return undefined
   }
 
   private flush(): void {
-    const all = this.gathered
-    this.gathered = []
+    const all = this.queued
+    this.queued = []
     let first = 0
     let windows = 0
     for (const [i, { charges }] of all.entries()) {
@@ -102,7 +102,7 @@ export class SharedWindows {
       const at = taken === undefined ? now : this.clock.read(taken.at, sentAt, now)
       for (const [i, request] of requests.entries()) {
         const one = taken?.all?.[i]
-        if (one === undefined || one.refusal === "Broken") {
+        if (one === undefined || one.refusal === "NotWindow") {
           request.decided(this.settleAlone(request, taken === undefined || taken.all !== undefined ? "nonsense" : "slow"))
           continue
         }

@@ -128,8 +128,8 @@ export interface TakenPlace {
 export interface Taken {
   /** The places taken, for the first charges in order; the remaining charges took none. */
   readonly places: ReadonlyArray<TakenPlace>
-  /** Undefined if the request is accepted. `Broken` if a key does not hold a window. */
-  readonly refusal: RateLimited | "Broken" | undefined
+  /** Undefined if the request is accepted. `NotWindow` if a key does not hold a window. */
+  readonly refusal: RateLimited | "NotWindow" | undefined
 }
 
 export interface TakenAll {
@@ -166,7 +166,7 @@ export const readTaken = (takings: ReadonlyArray<Taking>, answer: unknown): Take
     const code = figures[next++]
     const count = figures[next++]
     if (code === undefined || count === undefined || count < 0 || count > charges.length) return undefined
-    let refusal: Taken["refusal"] = code === -1 ? "Broken" : undefined
+    let refusal: Taken["refusal"] = code === -1 ? "NotWindow" : undefined
     if (code > 0) {
       const charge = charges[code - 1]
       const waitMs = figures[next++]

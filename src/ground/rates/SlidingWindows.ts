@@ -1,5 +1,5 @@
 import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
-import type { RateLimited } from "#ground/wire/WireError"
+import { RateLimited } from "#ground/wire/WireError"
 
 /**
  * True sliding windows in the memory of this process, lost on restart: for each key a log of the times of accepted
@@ -15,17 +15,16 @@ export class SlidingWindows {
 
   /** Takes a place, or returns the refusal and takes none. */
   take(rule: RateRule, key: string): RateState | RateLimited {
-    const now = this.now()
-    const log = this.table(rule).log(key, rule.windowMs, now)
-    const waitMs = log.wait(rule, now)
-    return waitMs > 0 ? rateRefusal(rule, waitMs) : taken(log, rule, now)
+    const taken = this.takeAll([{ rule, key }])
+    return taken instanceof RateLimited ? taken : taken[0]!
   }
 
   /** Takes a place in every window, or in none and returns the refusal with the longest wait. Each rule may occur once. */
   takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
+    const held = this.hold(charges)
+    if (held instanceof RateLimited) return held
     const now = this.now()
-    const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
-    return refusalOf(charges, logs, now) ?? charges.map(({ rule }, i) => taken(logs[i]!, rule, now))
+    return held.map((place) => place.settle(now, now))
   }
 
   /**
@@ -35,13 +34,12 @@ export class SlidingWindows {
   hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateLimited {
     const now = this.now()
     const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
-    const refusal = refusalOf(charges, logs, now)
-    return refusal ?? charges.map(({ rule }, i) => new HeldPlace(rule, logs[i]!))
+    return refusalOf(charges, logs, now) ?? charges.map(({ rule }, i) => new HeldPlace(rule, logs[i]!))
   }
 
   /** Frees a place that was taken. */
   giveBack(rule: RateRule, key: string, { at }: RateState): void {
-    this.tables.get(rule.name)?.peek(key)?.remove(at)
+    this.tables.get(rule.name)?.logs.get(key)?.remove(at)
   }
 
   /** The windows of a key that are not empty, each with its number of requests. */
@@ -71,17 +69,6 @@ const refusalOf = (charges: ReadonlyArray<Charge>, logs: ReadonlyArray<WindowLog
   return refusal === undefined ? undefined : rateRefusal(refusal, longest)
 }
 
-const taken = (log: WindowLog, rule: RateRule, now: number): RateState => {
-  log.add(rule, now)
-  return {
-    limit: rule.limit,
-    remaining: rule.limit - log.count - log.held,
-    resetMs: log.resetMs(rule.windowMs, now),
-    at: now,
-    sharedAt: null
-  }
-}
-
 /** A reserved place in a window, until the request is decided. */
 export class HeldPlace {
   private readonly rule: RateRule
@@ -95,9 +82,11 @@ export class HeldPlace {
 
   /** Takes the place as of the time `at`, which is not later than `now`. */
   settle(at: number, now: number): RateState {
-    this.log.held--
-    this.log.prune(this.rule.windowMs, now)
-    return taken(this.log, this.rule, at)
+    const { log, rule: { limit, windowMs } } = this
+    log.held--
+    log.prune(windowMs, now)
+    log.add(this.rule, at)
+    return { limit, remaining: limit - log.count - log.held, resetMs: log.resetMs(windowMs, at), at, sharedAt: null }
   }
 
   release(): void {
@@ -143,11 +132,6 @@ class KeyTable {
     if (first.done !== true) this.logs.delete(first.value)
   }
 
-  /** The key's log, if there is one. */
-  peek(key: string): WindowLog | undefined {
-    return this.logs.get(key)
-  }
-
   private sweep(steps: number, windowMs: number, now: number): void {
     for (let i = 0; i < steps; i++) {
       const next = this.cursor.next()
@@ -182,6 +166,7 @@ export class WindowLog {
     return leaving < this.count ? Math.max(1, Math.ceil(this.at(leaving) + rule.windowMs - now)) : rule.windowMs
   }
 
+  /** Adds an accepted request. The buffer grows up to the limit. */
   add(rule: RateRule, time: number): void {
     if (this.count === this.times.length) this.resize(Math.max(SMALLEST, this.count + 1, Math.min(this.count * 2, rule.limit)))
     // Insertion sort: entries arrive almost in the order of their times.

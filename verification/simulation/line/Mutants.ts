@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { NodeCalls } from "#ground/cluster/NodeCalls"
 import { NodeLine } from "#ground/cluster/NodeLine"
 import type { NodeLines } from "#ground/cluster/NodeLines"
-import { Session } from "#doors/realtime/Session"
+import { SocketSession } from "#doors/realtime/SocketSession"
 import type { Mutant } from "./World.ts"
 
 /** The private members of a line that mutants change. */
@@ -23,11 +23,11 @@ const patchTake = (change: (line: Taking, number: number) => void) => () => {
   }
 }
 
-type Hear = Parameters<NodeLines["Service"]["hear"]>[1]
+type Hear = Parameters<NodeLines["Service"]["handle"]>[1]
 
 /** Changes how the receiving node handles entries of one topic. */
 const hearing = (topic: string, change: (handler: Hear) => Hear): Mutant => ({
-  lines: (lines) => ({ ...lines, hear: (each, handler) => lines.hear(each, each === topic ? change(handler) : handler) })
+  lines: (lines) => ({ ...lines, handle: (each, handler) => lines.handle(each, each === topic ? change(handler) : handler) })
 })
 
 const calling = (change: (call: NodeCalls["Service"]["call"]) => NodeCalls["Service"]["call"]): Mutant => ({
@@ -65,8 +65,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
       })
       return {
         ...lines,
-        hear: (topic, handler) =>
-          lines.hear(topic, topic !== "sockets" ? handler : (line, entry) => {
+        handle: (topic, handler) =>
+          lines.handle(topic, topic !== "sockets" ? handler : (line, entry) => {
             if (!again.delete(line)) handler(line, entry)
           })
       }
@@ -88,12 +88,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   "a call that was lost counts as unsent": calling((call) => (...args) => Effect.map(call(...args), (answer) => answer === "lost" ? "unsent" : answer)),
   "a socket that is reading its inbox is not compared with storage": {
     patch: () => {
-      const { check } = Session.prototype
-      Session.prototype.check = function(head) {
+      const { check } = SocketSession.prototype
+      SocketSession.prototype.check = function(head) {
         if (!this.isCatchingUp) check.call(this, head)
       }
       return () => {
-        Session.prototype.check = check
+        SocketSession.prototype.check = check
       }
     }
   }

@@ -18,7 +18,7 @@ import { LiveAgent, type Push } from "#domain/push/LiveAgent"
 import { PushRouter } from "#domain/push/PushRouter"
 import type { SocketSlot } from "#domain/push/SocketPlaces"
 import { makeComparison } from "#doors/realtime/Cursors"
-import { Session, type SessionDependencies } from "#doors/realtime/Session"
+import { SocketSession, type SessionDependencies } from "#doors/realtime/SocketSession"
 import type { Reaches } from "../Search.ts"
 import { check, same } from "../Violation.ts"
 import { AGENTS, type Command, NODES, type OneSend as OneCommand } from "./Commands.ts"
@@ -66,7 +66,7 @@ interface OpenSocket {
   readonly agent: number
   readonly node: LiveNode
   readonly place: SocketSlot
-  readonly session: Session
+  readonly session: SocketSession
   readonly actor: LiveAgent
   readonly socket: ClientSocket
   /** Whether a node received the socket's announcement too late. Only the regular comparison finds messages committed there before. */
@@ -219,7 +219,7 @@ export class World {
         belongs: () => true,
         others: () => others,
         ownersOf: ({ id }) => this.views[no]![id - 1]!.flatMap((owner) => owner === undefined ? [] : [nodeName(owner)]),
-        look: Effect.delay(Effect.sync(() => {
+        refresh: Effect.delay(Effect.sync(() => {
           for (let shard = 0; shard < AGENTS; shard++) this.views[no]![shard] = [this.owners[shard]!, this.former[shard]]
         }), LOOK_MS)
       }))
@@ -400,7 +400,7 @@ export class World {
       unsentBytes: 1_000_000_000,
       held: boundless()
     }
-    const session = new Session(socket.asWebSocket, actor, id, true, dependencies)
+    const session = new SocketSession(socket.asWebSocket, actor, id, true, dependencies)
     const one: OpenSocket = { agent, node, place, session, actor, socket, isLate: false }
     const began = this.time.now
     node.sockets.add(one)

@@ -21,8 +21,8 @@ import { Groups } from "#domain/groups/Groups"
 import { Mutes } from "#domain/mutes/Mutes"
 import { Blobs } from "#ground/files/Blobs"
 import { Ids } from "#ground/platform/Ids"
-import { Secrets } from "#ground/platform/Secrets"
-import { Session } from "#doors/realtime/Session"
+import { Secrets } from "#ground/database/Secrets"
+import { SocketSession } from "#doors/realtime/SocketSession"
 import { WebhookClient } from "#domain/webhooks/WebhookClient"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { Webhooks } from "#domain/webhooks/Webhooks"
@@ -73,7 +73,7 @@ interface Connected {
   readonly agent: number
   readonly acknowledges: boolean
   readonly socket: FakeSocket
-  readonly session: Session
+  readonly session: SocketSession
   readonly live: LiveSession
   /** The number of frames that were read. */
   seen: number
@@ -384,7 +384,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const attach = Effect.fnUntraced(function*(agent: number, acknowledges: boolean) {
       const socket = new FakeSocket(now)
       const actor = liveAgents.here(the(agent).id)
-      const session = new Session(socket.asWebSocket, actor, the(agent).handle, acknowledges, world)
+      const session = new SocketSession(socket.asWebSocket, actor, the(agent).handle, acknowledges, world)
       const connected: Connected = { agent, acknowledges, socket, session, live: session, seen: 0, due: [], events: [] }
       liveAgents.attach(the(agent).id, session)
       yield* liveAgents.loadMutes(actor)

@@ -1,14 +1,12 @@
 import { Cause, Effect, Schedule, type Semaphore } from "effect"
-import type { Socket } from "node:net"
 import type { WebSocket } from "ws"
-import { type Held, type HeldBytesAccount, progressOf, UNCOUNTED } from "#ground/http/HeldBytes"
 import type { LiveAgent, LiveSession, SocketState } from "#domain/push/LiveAgent"
 import { turn } from "#domain/messages/MessagePage"
 import { messageFrame, type MessagePosition, type Rendered } from "#domain/messages/Message"
-import { pushes, slowSockets } from "#ground/platform/Metrics"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { isStorable } from "#ground/wire/Text"
 import type { CloseReason } from "#domain/agents/Sessions"
+import { SocketWriter, type UnsentBounds } from "./SocketWriter.ts"
 
 /** Rows read from storage at once. */
 const PAGE = 100
@@ -29,24 +27,12 @@ interface Ahead {
   readonly muted: boolean
 }
 
-/** The stream below a socket, which `ws` does not expose. */
-const streamOf = (socket: WebSocket): Socket => (socket as WebSocket & { readonly _socket: Socket })._socket
-
-/** The bytes of memory that a part of a frame takes besides its content. Node knows how many parts wait to be sent. */
-const PART_BYTES = 256
-const partsOf = (stream: Socket): number =>
-  (stream as unknown as { readonly _writableState?: { readonly bufferedRequestCount?: number } })._writableState?.bufferedRequestCount ?? 0
-
-const release = (session: Session): void => session.release()
-
 interface Echo {
   readonly after: number
   readonly before: number | null
   readonly frame: string
-  readonly place: MessagePosition | undefined
+  readonly position: MessagePosition | undefined
 }
-
-const UNKNOWN: SessionOrigin = { since: 0, client: null }
 
 interface Shown {
   readonly seq: number
@@ -61,16 +47,11 @@ export interface SessionOrigin {
 }
 
 /** The services and limits of its node that a session uses. */
-export interface SessionDependencies {
+export interface SessionDependencies extends UnsentBounds {
   readonly deliveries: Deliveries["Service"]
   /** Bounds how many sessions read their backlog at once. */
   readonly readers: Semaphore.Semaphore
   readonly fork: (effect: Effect.Effect<void>) => void
-  /** Unsent bytes above which the backlog waits for the client to read (wire.md E.3). */
-  readonly backlogBytes: number
-  /** Unsent bytes above which a socket is closed (wire.md E.4). */
-  readonly unsentBytes: number
-  readonly held: HeldBytesAccount
 }
 
 /**
@@ -84,10 +65,10 @@ export interface SessionDependencies {
  * An own message may come late from another node, after storage or the conversation's next owner has shown later
  * messages of the conversation. In that case the session drops it.
  */
-export class Session implements LiveSession {
+export class SocketSession implements LiveSession {
   readonly agent: LiveAgent
   readonly handle: string
-  private readonly socket: WebSocket
+  private readonly writer: SocketWriter
   private readonly deps: SessionDependencies
   /** Whether the client acknowledges. If not, a frame that the socket accepted counts as delivered (wire.md E.2). */
   private readonly acknowledges: boolean
@@ -108,10 +89,6 @@ export class Session implements LiveSession {
   private forgotten = 0
   /** The cursor when it was found to be beyond storage, or 0 if it is not. */
   private beyond = 0
-  private closed = false
-  private corked: Socket | undefined
-  /** The socket's unsent bytes in the account of its agent. */
-  private held: Held | undefined
   private readonly origin: SessionOrigin
 
   constructor(
@@ -120,10 +97,10 @@ export class Session implements LiveSession {
     handle: string,
     acknowledges: boolean,
     deps: SessionDependencies,
-    origin: SessionOrigin = UNKNOWN
+    origin: SessionOrigin = { since: 0, client: null }
   ) {
     this.origin = origin
-    this.socket = socket
+    this.writer = new SocketWriter(socket, agent.id, deps)
     this.agent = agent
     this.handle = handle
     this.acknowledges = acknowledges
@@ -150,26 +127,25 @@ export class Session implements LiveSession {
     else this.waitForHole()
   }
 
-  echo(after: number, before: number | null, frame: string, place?: MessagePosition): void {
+  echo(after: number, before: number | null, frame: string, position?: MessagePosition): void {
     // The next message of the conversation has been shown. Do not send a lower seq after it. The history has this
     // message.
     if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
-      this.writeEcho(after, frame, place)
+      this.writeEcho(after, frame, position)
       return
     }
     const echoes = this.echoes ??= []
-    echoes.push({ after, before, frame, place })
+    echoes.push({ after, before, frame, position })
     if (echoes.length > MAX_ECHOES) echoes.shift()
   }
 
   event(frame: string): void {
-    this.write(frame)
+    this.writer.write(frame)
   }
 
   close(reason: CloseReason): void {
-    this.closed = true
-    this.socket.close(reason.code, reason.text)
+    this.writer.close(reason)
   }
 
   state(): SocketState {
@@ -178,7 +154,7 @@ export class Session implements LiveSession {
       client: this.origin.client,
       acknowledges: this.acknowledges,
       cursor: this.cursor,
-      unsentBytes: this.socket.bufferedAmount,
+      unsentBytes: this.writer.unsentBytes,
       unacknowledged: this.unacked?.size ?? 0,
       isLive: this.live
     }
@@ -186,8 +162,7 @@ export class Session implements LiveSession {
 
   /** The socket is closed. The session reads and sends nothing more. */
   ended(): void {
-    this.closed = true
-    if (this.held !== undefined) this.deps.held.release(this.held)
+    this.writer.ended()
     this.ahead = undefined
     this.echoes = undefined
     this.unacked = undefined
@@ -221,7 +196,7 @@ export class Session implements LiveSession {
 
   /** Whether the session reads its backlog from storage. */
   get isCatchingUp(): boolean {
-    return !this.live && !this.closed
+    return !this.live && !this.writer.closed
   }
 
   /** Acknowledges a message that this socket has shown. For any other message, returns the look-up that acknowledges it. */
@@ -279,8 +254,8 @@ export class Session implements LiveSession {
           break
         }
       }
-      this.write(frame)
-    } else if (this.write(frame)) {
+      this.writer.write(frame)
+    } else if (this.writer.write(frame)) {
       deps.deliveries.acknowledge(agent.id, inboxNo)
     }
     this.releaseEchoes(inboxNo)
@@ -298,20 +273,20 @@ export class Session implements LiveSession {
     if (echoes === undefined || echoes.length === 0) return
     let n = 0
     for (; n < echoes.length && echoes[n]!.after <= reached; n++) {
-      const { after, before, frame, place } = echoes[n]!
-      if (before === null || this.shown < before) this.writeEcho(after, frame, place)
+      const { after, before, frame, position } = echoes[n]!
+      if (before === null || this.shown < before) this.writeEcho(after, frame, position)
     }
     if (n > 0) echoes.splice(0, n)
   }
 
   /** Sends an echo unless a later message of its conversation has been shown. */
-  private writeEcho(after: number, frame: string, place: MessagePosition | undefined): void {
-    if (place !== undefined) {
-      const last = this.recent?.get(place.conversationId)
-      if (last === undefined ? this.forgotten > after : last.seq > place.seq) return
-      this.remember(place)
+  private writeEcho(after: number, frame: string, position: MessagePosition | undefined): void {
+    if (position !== undefined) {
+      const last = this.recent?.get(position.conversationId)
+      if (last === undefined ? this.forgotten > after : last.seq > position.seq) return
+      this.remember(position)
     }
-    this.write(frame)
+    this.writer.write(frame)
   }
 
   private remember({ conversationId, seq }: MessagePosition): void {
@@ -324,54 +299,6 @@ export class Session implements LiveSession {
       if (inboxNo > this.forgotten) this.forgotten = inboxNo
       break
     }
-  }
-
-  private write(frame: string): boolean {
-    if (this.closed || this.socket.readyState !== 1) return false
-    if (this.socket.bufferedAmount > this.deps.unsentBytes) {
-      // The close frame is queued behind the unsent frames. A peer that reads on in time gets both. Any other peer is
-      // disconnected.
-      slowSockets.add()
-      this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
-      return false
-    }
-    this.gather()
-    pushes.add()
-    this.socket.send(frame)
-    return true
-  }
-
-  /** Sends the frames of one turn in one write, because a system call costs as much as all other work for a frame. */
-  private gather(): void {
-    if (this.corked !== undefined) return
-    const stream = streamOf(this.socket)
-    stream.cork()
-    this.corked = stream
-    process.nextTick(release, this)
-  }
-
-  /** Writes the frames that `gather` has held back. */
-  release(): void {
-    this.corked?.uncork()
-    this.corked = undefined
-    this.count()
-  }
-
-  /** Counts the bytes that the kernel has not accepted yet. */
-  private count(): void {
-    const { closed, deps: { held }, socket } = this
-    if (this.held?.released === false) return held.changed(this.held)
-    if (closed || socket.bufferedAmount <= UNCOUNTED) return
-    const stream = streamOf(socket)
-    this.held = held.hold(this.agent.id, stream, {
-      bytes: () => socket.bufferedAmount + partsOf(stream) * PART_BYTES,
-      progress: () => progressOf(stream),
-      cut: () => {
-        slowSockets.add()
-        this.closed = true
-        socket.terminate()
-      }
-    })
   }
 
   private catchUp(): void {
@@ -391,7 +318,7 @@ export class Session implements LiveSession {
   private readOn(): Effect.Effect<void, unknown> {
     const { agent, deps } = this
     return Effect.gen({ self: this }, function*() {
-      while (!this.closed) {
+      while (!this.writer.closed) {
         // The permit covers only the query, so that a socket that accepts a page slowly does not keep others from
         // reading theirs.
         const page = yield* deps.deliveries.page(agent.id, this.cursor, PAGE, (query) => deps.readers.withPermits(1)(query))
@@ -410,20 +337,8 @@ export class Session implements LiveSession {
           }
         }
         yield* turn
-        yield* this.flushed()
+        yield* this.writer.flushed()
       }
-    })
-  }
-
-  /**
-   * Waits while the socket has more unsent bytes than a backlog may queue. While more than half of the node's bound for
-   * unsent bytes is used, waits until nearly all bytes of the socket are sent.
-   */
-  private flushed(): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      const { backlogBytes, held } = this.deps
-      if (this.closed || this.socket.bufferedAmount <= (held.isTight ? UNCOUNTED : backlogBytes)) return Effect.void
-      return Effect.andThen(Effect.sleep(20), this.flushed())
     })
   }
 }

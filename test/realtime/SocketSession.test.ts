@@ -8,7 +8,7 @@ import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { Unavailable } from "#ground/wire/WireError"
 import { makeComparison } from "#doors/realtime/Cursors"
-import { Session } from "#doors/realtime/Session"
+import { SocketSession } from "#doors/realtime/SocketSession"
 import { eventually } from "../support/Eventually.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 
@@ -48,7 +48,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
     gate: undefined as Deferred.Deferred<void> | undefined
   }
   const ids = makeDeliveryIds(Buffer.alloc(32, 7))
-  // Only what a Session asks of it.
+  // Only what a SocketSession asks of it.
   const deliveries = {
     ids,
     page: (_: string, after: number, limit: number, within: <A, E>(query: Effect.Effect<A, E>) => Effect.Effect<A, E>) =>
@@ -73,7 +73,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   } as unknown as Deliveries["Service"]
   const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
   const agent = new LiveAgent("agt_me")
-  const session = new Session(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
+  const session = new SocketSession(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
     deliveries,
     readers: Semaphore.makeUnsafe(1),
     backlogBytes: 1_048_576,
@@ -105,7 +105,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
 
 const upTo = (n: number) => Array.from({ length: n }, (_, i) => i + 1)
 
-describe("Session", () => {
+describe("SocketSession", () => {
   it.effect("shows the backlog page by page, then what comes, each number once", () =>
     Effect.gen(function*() {
       const { hint, said, session, state } = yield* open({ backlog: 250 })

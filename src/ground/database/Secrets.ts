@@ -1,11 +1,12 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Ids } from "./Ids.ts"
+import { Ids } from "#ground/platform/Ids"
+import type { OwnedTable } from "./Tables.ts"
 
-/** The table of the keys. Its type, `OwnedTable`, is in `database/`, which this room must not import. */
-export const secretsTables = [
+/** The table of the keys. */
+export const secretsTables: ReadonlyArray<OwnedTable> = [
   { table: "secrets", retention: { kept: "they never change" }, notExported: "keys of the server, none of an agent" }
-] as const
+]
 
 /**
  * Secret keys that all nodes of one database share. The first node that starts generates them and stores them in the
@@ -18,7 +19,7 @@ export class Secrets extends Context.Service<Secrets, {
   readonly deliveryIds: Buffer
   /** The key that signs the URLs of files that the server serves itself. */
   readonly signedUrls: Buffer
-}>()("parley/platform/Secrets") {
+}>()("parley/database/Secrets") {
   static readonly layer = Layer.effect(
     Secrets,
     Effect.gen(function*() {

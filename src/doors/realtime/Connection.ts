@@ -1,0 +1,87 @@
+import type { WebSocket } from "ws"
+import type { CloseReason } from "#domain/agents/Sessions"
+import type { SocketSlot } from "#domain/push/SocketPlaces"
+import type { FrameSource } from "./ClientFrames.ts"
+import type { SocketSession } from "./SocketSession.ts"
+
+/** A socket from its upgrade to its end. */
+export interface Connection extends FrameSource {
+  readonly socket: WebSocket
+  /** The client's name from the upgrade request. */
+  readonly client: string | null
+  session: SocketSession | undefined
+  /** Its slot among its agent's sockets, from the check of its key until it is closed. */
+  slot: SocketSlot | undefined
+  /** The hash of its key, set when the session begins. */
+  keyHash: string
+  /** Frames that arrived while the key or the slot is checked. Undefined at any other time. */
+  early: Array<string> | undefined
+  /** When a HELLO or a pong is due, on the monotonic clock. */
+  deadline: number
+  nextPing: number
+  awaitingPong: boolean
+}
+
+/** A new socket, whose HELLO is due at `deadline`. */
+export const makeConnection = (
+  socket: WebSocket,
+  requestId: string | undefined,
+  client: string | null,
+  deadline: number
+): Connection => ({
+  socket,
+  requestId,
+  client,
+  session: undefined,
+  slot: undefined,
+  keyHash: "",
+  early: undefined,
+  deadline,
+  nextPing: Number.POSITIVE_INFINITY,
+  awaitingPong: false,
+  frames: undefined,
+  refusals: undefined,
+  slowed: false,
+  lookups: 0,
+  waiting: undefined,
+  holds: 0,
+  reads: undefined
+})
+
+/** Closes a socket whether or not it has a session. */
+export const closeWith = (connection: Connection, reason: CloseReason): void => {
+  connection.early = undefined
+  connection.socket.close(reason.code, reason.text)
+}
+
+/** The times of the heartbeats of a socket, in milliseconds. */
+export interface HeartbeatTimes {
+  /** In which a new socket must authenticate. */
+  readonly helloMs: number
+  /** From one ping to the next. */
+  readonly pingMs: number
+  /** In which a client must answer a ping. */
+  readonly pongMs: number
+}
+
+/** Checks the deadlines of all sockets: a HELLO that did not come, a ping that is due, a pong that did not come. */
+export const checkDeadlines = (connections: Iterable<Connection>, at: number, { helloMs, pingMs, pongMs }: HeartbeatTimes): void => {
+  for (const connection of connections) {
+    if (connection.session === undefined) {
+      if (connection.early === undefined && at >= connection.deadline) {
+        closeWith(connection, { code: 1013, text: `no HELLO within ${helloMs / 1_000} seconds` })
+        connection.deadline = Number.POSITIVE_INFINITY
+      }
+    } else if (connection.awaitingPong) {
+      if (at >= connection.deadline) {
+        connection.session.close({ code: 1001, text: "no pong" })
+        connection.socket.terminate()
+      }
+    } else if (at >= connection.nextPing) {
+      connection.nextPing = at + pingMs
+      connection.awaitingPong = true
+      connection.deadline = at + pongMs
+      connection.socket.ping()
+    }
+  }
+}
