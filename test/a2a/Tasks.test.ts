@@ -69,7 +69,7 @@ const world = Effect.gen(function*() {
 
 const configOf = (url: string, name = "one") => ({ name, target: { url, token: "token" } })
 
-const look = Effect.flatMap(TaskPushes, (pushes) => pushes.look)
+const refresh = Effect.flatMap(TaskPushes, (pushes) => pushes.refresh)
 
 /** What the outbox holds for a task, and how many of its configurations and webhooks there are. */
 const storedOf = Effect.fnUntraced(function*(task: string) {
@@ -135,10 +135,10 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         yield* (yield* TaskPushes).put(side, id, configOf(url))
         yield* say(b, a, { a2a: { task_id: id, state: "INPUT_REQUIRED" } })
         yield* say(b, a, { reply_to: id })
-        return Effect.asVoid(look)
+        return Effect.asVoid(refresh)
       }))
       assert.isAbove(died, 6)
-      yield* look
+      yield* refresh
       // What died after the commit has woken nobody.
       yield* (yield* WebhookActors).rearm
       for (const { id, url } of worlds) {
@@ -164,7 +164,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         const url = `https://twice.example/${id}`
         assert.strictEqual((yield* pushes.put(side, id, configOf(url)))?.state, "SUBMITTED")
         yield* say(b, a, { reply_to: id })
-        yield* look
+        yield* refresh
         assert.deepStrictEqual(yield* storedOf(id), { changes: [2], configs: 1, hooks: 1 })
       }
     }), 60_000)
@@ -176,19 +176,19 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         const [task] = yield* Effect.all([
           Effect.flatMap(TaskPushes, (pushes) => pushes.put(side, id, configOf(url))),
           say(b, a, { a2a: { task_id: id, state: "WORKING" } }),
-          look
+          refresh
         ], { concurrency: "unbounded" })
         yield* say(b, a, { reply_to: id })
-        yield* look
+        yield* refresh
         assert.deepStrictEqual((yield* storedOf(id)).changes, Array.from({ length: 3 - task!.changes }, (_, i) => task!.changes + 1 + i))
       }
     }))
 
-  it.effect("while no task has a configuration a look asks nothing but that", () =>
+  it.effect("while no task has a configuration, a refresh reads only that", () =>
     Effect.gen(function*() {
       const repos = Layer.mergeAll(Layer.mock(TasksRepo)({}), Layer.mock(PushConfigsRepo)({ watched: () => Effect.succeed([]) }), TaskPosts.layer)
       const process = Layer.fresh(TaskPushes.layer.pipe(Layer.provideMerge(Tasks.layer), Layer.provide(repos)))
-      assert.deepStrictEqual(yield* Effect.provide(look, process), { rows: 0, more: false })
+      assert.deepStrictEqual(yield* Effect.provide(refresh, process), { rows: 0, more: false })
     }))
 
   it.effect("the limit holds for many at once", () =>
@@ -214,7 +214,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         const ending = i === 0 ? a : b
         yield* (yield* Accounts).remove(ending.id)
         yield* (yield* Deletions).sweep
-        yield* look
+        yield* refresh
       }
       yield* (yield* Tasks).sweep
       for (const { id, url } of gone) {
@@ -231,7 +231,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
       const { a, b, id, side, url } = yield* world
       yield* pushes.put(side, id, configOf(url))
       yield* say(b, a, { reply_to: id })
-      yield* look
+      yield* refresh
       yield* Effect.promise(() => eventually("the post", () => statesAt(url).at(-1)))
       yield* pushes.retire
       assert.lengthOf(yield* pushes.list(id), 1)
@@ -387,7 +387,7 @@ layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Lay
       for (let i = 0; i < 6; i++) assert.strictEqual(yield* put(side, id, i < 2 ? `${url}/dead` : `${url}/${i}`, `config-${i}`), "made")
       assert.strictEqual(yield* put(side, later, url, "before the end"), "TooManyPushConfigsOfAgent")
       yield* say(b, a, { reply_to: id })
-      yield* look
+      yield* refresh
       // A post to the dead target holds the agent's only place for unknown targets until its time is up.
       const posted = () => [2, 3, 4, 5].every((i) => statesAt(`${url}/${i}`).at(-1) === "COMPLETED")
       const time = yield* Effect.forkChild(Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(() => pause(10)))))

@@ -4,7 +4,8 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { Readable } from "node:stream"
 import { makeEventStream } from "#doors/a2a/EventStream"
-import { type Call, makeOperations } from "#doors/a2a/Operations"
+import type { Call } from "#doors/a2a/Call"
+import { makeOperations } from "#doors/a2a/Operations"
 import { TaskWatches } from "#doors/a2a/TaskWatches"
 import { Agents } from "#domain/agents/Agents"
 import { Auth } from "#domain/auth/Auth"
@@ -77,7 +78,7 @@ layer(world)("an agent that does not answer", (it) => {
       const operations = yield* makeOperations
       const call = yield* calling
       const streamed = yield* operations.sendStreamingMessage(call, request(true))
-      const response = yield* (yield* makeEventStream(operations))(call, streamed, true, (event) => event)
+      const response = yield* (yield* makeEventStream)(call, streamed, true, (event) => event)
       assert.strictEqual(response.body._tag, "Raw")
       const stream = (response.body as unknown as { readonly body: Readable }).body
       let text = ""

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
 import { setTimeout as pause } from "node:timers/promises"
-import { toolNamed } from "#doors/mcp/Catalogue"
+import { toolNamed } from "#doors/mcp/tools/Catalogue"
 import { CLOSE, label, OPEN } from "#doors/mcp/Texts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
 import type { Server, TestAgent } from "../support/Server.ts"

@@ -1,7 +1,7 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { readFileSync } from "node:fs"
-import { catalogue, hasStructure, listed } from "#doors/mcp/Catalogue"
+import { catalogue, hasStructure, listed } from "#doors/mcp/tools/Catalogue"
 import { fenced, safeJson } from "#doors/mcp/UntrustedText"
 import * as Texts from "#doors/mcp/Texts"
 

@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Client } from "@modelcontextprotocol/client"
 import { createHash } from "node:crypto"
-import { catalogue, toolNamed } from "#doors/mcp/Catalogue"
+import { catalogue, toolNamed } from "#doors/mcp/tools/Catalogue"
 import { tools as texts } from "#doors/mcp/Texts"
 import { newPair, say } from "../contract/Talk.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"

@@ -60,12 +60,12 @@ export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
 
 /** A wait acknowledges the messages of its answer before it answers. Messages of an answer that is lost are then never delivered. */
 export const acknowledgeBeforeTheAnswer: WaitMutant = {
-  wait: (wait, { deliveries }) => (agentId, ...rest) =>
-    Effect.tap(wait(agentId, ...rest), ({ rows }) => {
+  wait: (wait, { deliveries }) => (principal, ...rest) =>
+    Effect.tap(wait(principal, ...rest), ({ rows }) => {
       const last = rows.at(-1)
       return last === undefined
         ? Effect.void
-        : deliveries.acknowledgeThrough(agentId, (JSON.parse(last) as { readonly delivery_id: string }).delivery_id)
+        : deliveries.acknowledgeThrough(principal.agentId, (JSON.parse(last) as { readonly delivery_id: string }).delivery_id)
     })
 }
 

@@ -1,8 +1,8 @@
 import { Context, Effect, Exit, Fiber, Layer } from "effect"
 import { Auth } from "#domain/auth/Auth"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { toolNamed } from "#doors/mcp/Catalogue"
-import type { ToolCall } from "#doors/mcp/Tool"
+import { toolNamed } from "#doors/mcp/tools/Catalogue"
+import { isWait, type ToolApi } from "#doors/mcp/tools/Tool"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Presences } from "#domain/presence/Presences"
 import { LargeReads } from "#ground/rates/LargeReads"
@@ -60,7 +60,6 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
         Layer.succeed(LargeReads, LargeReads.of({ ...yield* LargeReads, during: (_agent, _size, effect) => effect })),
         // Presence is not simulated, because its pushes would reach the sockets of all contacts.
         Layer.succeed(Presences, Presences.of({ ...yield* Presences, sockets: () => Effect.void })),
-        Layer.succeed(Auth, Auth.of({ authenticate: (key) => counted(auth.authenticate(key)) })),
         Layer.succeed(Deliveries, Deliveries.of({
           ...deliveries,
           page: (...args) => counted(deliveries.page(...args)),
@@ -79,13 +78,17 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
   const waitFor = mutant.wait === undefined ? waiters.wait : mutant.wait(waiters.wait, real)
 
   const begin = (agent: Party & { readonly key: string }, args: object): OpenWait => {
-    const call = {
+    const api = {
       agent,
       call: (_method: string, _url: string, body: { readonly last_delivery_id: string }) =>
-        counted(Effect.map(real.deliveries.acknowledgeThrough(agent.id, body.last_delivery_id), (acked) => ({ headers: {}, body: { acked } }))),
-      wait: (limit: number, timeoutMs: number) => waitFor(agent.id, agent.key, limit, timeoutMs)
-    } as unknown as ToolCall
-    const fiber = runFork(Effect.map(tool.run(args, call), ({ value }) => value as WaitAnswer))
+        counted(Effect.map(real.deliveries.acknowledgeThrough(agent.id, body.last_delivery_id), (acked) => ({ headers: {}, body: { acked } })))
+    } as unknown as ToolApi
+    const principal = { agentId: agent.id, check: counted(auth.authenticate(agent.key)) }
+    const answer = Effect.flatMap(tool.run(args, api), (result) =>
+      isWait(result)
+        ? Effect.map(waitFor(principal, result.limit, result.timeoutMs), result.answer)
+        : Effect.succeed(result))
+    const fiber = runFork(Effect.map(answer, ({ value }) => value as WaitAnswer))
     const open: OpenWait = { fiber, exit: undefined }
     fiber.addObserver((exit) => {
       open.exit = exit

@@ -3,6 +3,7 @@ import { Headers, type HttpRouter, HttpServerError, HttpServerRequest, type Http
 import type { ServerRequest } from "#ground/http/ServerRequest"
 import { BufferedRequest } from "#ground/http/BufferedRequest"
 import { Counted } from "./Budgets.ts"
+import { CurrentPrincipal, type Principal } from "./Principal.ts"
 import { InternalError, NotFound, type WireFailure } from "#ground/wire/WireError"
 
 /** A refusal by the API, with the code, message and details of its body. */
@@ -56,12 +57,13 @@ const refusalOf = (response: HttpServerResponse.HttpServerResponse): Refusal => 
   return { code, message, status: response.status, ...(details === undefined ? {} : { details }), retryAfterMs }
 }
 
+/** The API for the principal of a request, or for an anonymous caller if `principal` is undefined. */
 export const makeApiCalls = (
   app: ReturnType<HttpRouter.HttpRouter["asHttpEffect"]>,
-  request: HttpServerRequest.HttpServerRequest
+  request: HttpServerRequest.HttpServerRequest,
+  principal: Principal | undefined
 ): ApiCalls => {
   const headers = Headers.fromInput({
-    authorization: request.headers["authorization"],
     "content-type": "application/json",
     "x-forwarded-for": request.headers["x-forwarded-for"],
     "x-request-id": request.headers["x-request-id"]
@@ -79,6 +81,7 @@ export const makeApiCalls = (
         Effect.scoped,
         Effect.provideService(HttpServerRequest.HttpServerRequest, inner),
         Effect.provideService(Counted, true),
+        Effect.provideService(CurrentPrincipal, principal),
         Effect.catch((error) =>
           HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound"
             ? Effect.fail<Refusal>(new NotFound({ message: "There is no such thing for you." }))

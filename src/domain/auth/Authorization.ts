@@ -8,6 +8,7 @@ import { hasReadDeadline, withReadDeadline } from "#ground/http/Endpoints"
 import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
+import { CurrentPrincipal } from "./Principal.ts"
 
 /**
  * The agent whose key the request carries, as its account was when the key was checked (`Agents` states how old that
@@ -42,8 +43,8 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
         Effect.withFiber((fiber) => {
           // Reads the header and not the credential that the middleware gets, because that credential is wrapped for each request.
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const key = bearerOf(request.headers["authorization"])
-          const checked = hasReadDeadline(endpoint) ? withReadDeadline(auth.authenticate(key)) : auth.authenticate(key)
+          const check = fiber.getRef(CurrentPrincipal)?.check ?? auth.authenticate(bearerOf(request.headers["authorization"]))
+          const checked = hasReadDeadline(endpoint) ? withReadDeadline(check) : check
           const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
           return Effect.flatMapEager(authenticated, (agent) => {
             const handled = Effect.provideService(httpEffect, CurrentAgent, agent)

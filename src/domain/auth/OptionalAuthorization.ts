@@ -8,6 +8,7 @@ import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
 import { Auth } from "./Auth.ts"
 import type { CurrentAgent } from "./Authorization.ts"
 import { Budgets } from "./Budgets.ts"
+import { CurrentPrincipal } from "./Principal.ts"
 
 /** The caller of an endpoint where a key is optional. */
 export class CurrentCaller extends Context.Service<CurrentCaller, {
@@ -37,11 +38,12 @@ export class OptionalAuthorization
           const handled = (agent: CurrentCaller["Service"]["agent"]) =>
             Effect.provideService(httpEffect, CurrentCaller, { agent })
           const { authorization } = request.headers
-          if (authorization === undefined) {
+          const principal = fiber.getRef(CurrentPrincipal)
+          if (principal === undefined && authorization === undefined) {
             return budgets.countAddress(request, endpoint, handled(null))
           }
           // Only searches of the directory have an optional key.
-          const checked = withReadDeadline(auth.authenticate(bearerOf(authorization)))
+          const checked = withReadDeadline(principal?.check ?? auth.authenticate(bearerOf(authorization)))
           const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
           return Effect.flatMap(authenticated, (agent) =>
             budgets.countAgent(

@@ -1,45 +1,56 @@
-import { Effect, Predicate, Schema } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { createHash } from "node:crypto"
-import { AgentNotFound, AgentSuspended, type Card } from "#domain/agents/Agent"
+import { Effect, Predicate } from "effect"
+import { HttpRouter, HttpServerRequest } from "effect/http"
+import { AgentSuspended } from "#domain/agents/Agent"
+import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
-import type { DirectoryEntry } from "#domain/directory/DirectoryApi"
-import { makeApiCalls, path, query } from "#domain/auth/ApiCalls"
-import { Config } from "#ground/platform/Config"
-import { publicUrl } from "#ground/platform/PublicUrl"
-import { bearerOf } from "#ground/wire/Bearer"
 import type { RpcId } from "./A2aErrors.ts"
-import { HandleInput } from "#ground/wire/Text"
-import { InternalError, isWireFailure, type WireFailure } from "#ground/wire/WireError"
-import { failureHeaders } from "#ground/wire/WireErrors"
-import { agentCard, PROTOCOL, type Profile } from "./AgentCard.ts"
+import { bearerOf } from "#ground/wire/Bearer"
+import { PROTOCOL } from "./AgentCard.ts"
+import { makeCardRoute } from "./AgentCardHttp.ts"
+import type { Call } from "./Call.ts"
 import { makeEventStream } from "./EventStream.ts"
-import { A2aFailure, type Failure, isOfRequest, restError, rpcError, statusOf } from "./Failure.ts"
-import { type Call, makeOperations, type Streamed } from "./Operations.ts"
-import { type Json } from "./MessageParts.ts"
-
-
-const headersOf = (failure: Failure): Record<string, string> =>
-  failureHeaders({
-    code: "",
-    message: "",
-    status: statusOf(failure),
-    retryAfterMs: failure instanceof A2aFailure ? undefined : failure.retryAfterMs
-  } satisfies WireFailure)
-
-const REST_TYPE = "application/a2a+json"
-
-const json = (body: object, status: number, contentType: string, headers: Record<string, string> = {}) =>
-  HttpServerResponse.text(JSON.stringify(body), { status, contentType, headers })
-
-/** The answer to a refusal over JSON-RPC. Its status is 200, unless the error is about the HTTP request itself. */
-const rpcRefusal = (failure: Failure, id: RpcId) =>
-  json(rpcError(failure, id), isOfRequest(failure) ? statusOf(failure) : 200, "application/json", headersOf(failure))
-
-const restRefusal = (failure: Failure) => json(restError(failure), statusOf(failure), REST_TYPE, headersOf(failure))
+import { A2aFailure, type Failure, json, refusing, REST_TYPE, restRefusal, rpcRefusal } from "./Failure.ts"
+import type { Json } from "./Fields.ts"
+import { makeOperations, type Streamed } from "./Operations.ts"
 
 const search = (request: HttpServerRequest.HttpServerRequest): URLSearchParams => new URL(request.url, "http://parley").searchParams
+
+/** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
+const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, A2aFailure> => {
+  const given = request.headers["a2a-version"] ?? search(request).get("A2A-Version") ?? ""
+  return /^1\.0(?:\.\d+)?$/.test(given.trim())
+    ? Effect.void
+    : Effect.fail(
+      new A2aFailure("VERSION_NOT_SUPPORTED", `This server speaks version ${PROTOCOL}: send the header A2A-Version: ${PROTOCOL}.`, {
+        supported: PROTOCOL
+      })
+    )
+}
+
+const bodyOf = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<unknown, A2aFailure> =>
+  Effect.flatMap(Effect.orDie(request.text), (text) => {
+    try {
+      return Effect.succeed(text === "" ? {} : JSON.parse(text) as unknown)
+    } catch {
+      return Effect.fail(new A2aFailure("PARSE_ERROR", "The body is not valid JSON."))
+    }
+  })
+
+/** What an operation answers with: one object, or a stream of events. */
+type Answer = { readonly _tag: "Object"; readonly value: object } | { readonly _tag: "Stream"; readonly streamed: Streamed; readonly strict: boolean }
+type Method = (call: Call, params: Json) => Effect.Effect<Answer, Failure>
+
+const object = (run: (call: Call, params: Json) => Effect.Effect<object, Failure>): Method => (call, given) =>
+  Effect.map(run(call, given), (value) => ({ _tag: "Object", value }))
+const stream = (run: (call: Call, params: Json) => Effect.Effect<Streamed, Failure>, strict: boolean): Method => (call, given) =>
+  Effect.map(run(call, given), (streamed) => ({ _tag: "Stream", streamed, strict }))
+
+/** Splits the last segment of a path before its last colon, for example `msg_1:cancel`. */
+const verb = (text: string | undefined): readonly [string, string] => {
+  const at = text?.lastIndexOf(":") ?? -1
+  return text === undefined || at === -1 ? [text ?? "", ""] : [text.slice(0, at), text.slice(at + 1)]
+}
 
 /**
  * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings share their operations,
@@ -49,79 +60,40 @@ export const A2aHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const auth = yield* Auth
     const budgets = yield* Budgets
-    const config = yield* Config
     const operations = yield* makeOperations
-    const eventStream = yield* makeEventStream(operations)
+    const eventStream = yield* makeEventStream
     const app = router.asHttpEffect()
     const params = Effect.map(HttpRouter.params, (given) => given as Readonly<Record<string, string>>)
 
-    const authenticated = (request: HttpServerRequest.HttpServerRequest, key: string) =>
-      Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
-
     /** Authenticates the caller and counts the request against its budget. */
-    const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
+    const identify = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const key = bearerOf(request.headers["authorization"])
-      const caller = yield* authenticated(request, key)
+      const check = auth.authenticate(key)
+      const caller = yield* Effect.catchTag(check, "Unauthorized", () => budgets.unauthorized(request))
       yield* budgets.ofAgent(request, caller.id)
-      if (caller.status === "suspended") return yield* new AgentSuspended()
-      return { caller, key, handle: (yield* params)["handle"] ?? "", api: makeApiCalls(app, request) }
+      return { caller, key, api: makeApiCalls(app, request, { agentId: caller.id, check }) }
     })
 
-    /** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
-    const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, A2aFailure> => {
-      const given = request.headers["a2a-version"] ?? search(request).get("A2A-Version") ?? ""
-      return /^1\.0(?:\.\d+)?$/.test(given.trim())
-        ? Effect.void
-        : Effect.fail(
-          new A2aFailure("VERSION_NOT_SUPPORTED", `This server speaks version ${PROTOCOL}: send the header A2A-Version: ${PROTOCOL}.`, {
-            supported: PROTOCOL
-          })
-        )
-    }
+    const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
+      const identified = yield* identify(request)
+      if (identified.caller.status === "suspended") return yield* new AgentSuspended()
+      return { ...identified, handle: (yield* params)["handle"] ?? "" }
+    })
 
-    type Answer = { readonly _tag: "Object"; readonly value: object } | { readonly _tag: "Stream"; readonly streamed: Streamed; readonly strict: boolean }
-    type Method = (call: Call, params: Json) => Effect.Effect<Answer, Failure>
-
-    const one = (run: (call: Call, params: Json) => Effect.Effect<object, Failure>): Method => (call, given) =>
-      Effect.map(run(call, given), (value) => ({ _tag: "Object", value }))
-    const many = (run: (call: Call, params: Json) => Effect.Effect<Streamed, Failure>, strict: boolean): Method => (call, given) =>
-      Effect.map(run(call, given), (streamed) => ({ _tag: "Stream", streamed, strict }))
     const methods = {
-      SendMessage: one(operations.sendMessage),
-      SendStreamingMessage: many(operations.sendStreamingMessage, false),
-      GetTask: one(operations.getTask),
-      ListTasks: one(operations.listTasks),
-      CancelTask: one(operations.cancelTask),
-      SubscribeToTask: many(operations.subscribeToTask, true),
-      CreateTaskPushNotificationConfig: one(operations.createPushConfig),
-      GetTaskPushNotificationConfig: one(operations.getPushConfig),
-      ListTaskPushNotificationConfigs: one(operations.listPushConfigs),
-      DeleteTaskPushNotificationConfig: one(operations.deletePushConfig),
+      SendMessage: object(operations.sendMessage),
+      SendStreamingMessage: stream(operations.sendStreamingMessage, false),
+      GetTask: object(operations.getTask),
+      ListTasks: object(operations.listTasks),
+      CancelTask: object(operations.cancelTask),
+      SubscribeToTask: stream(operations.subscribeToTask, true),
+      CreateTaskPushNotificationConfig: object(operations.createPushConfig),
+      GetTaskPushNotificationConfig: object(operations.getPushConfig),
+      ListTaskPushNotificationConfigs: object(operations.listPushConfigs),
+      DeleteTaskPushNotificationConfig: object(operations.deletePushConfig),
       GetExtendedAgentCard: () =>
         Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card. The public card has all fields."))
     } satisfies Record<string, Method>
-
-    /** Answers a failure with `refusal`. A defect is logged and answered as an internal error. */
-    const refusing = <R>(
-      effect: Effect.Effect<HttpServerResponse.HttpServerResponse, Failure, R>,
-      refusal: (failure: Failure) => HttpServerResponse.HttpServerResponse
-    ) =>
-      effect.pipe(
-        Effect.catch((failure) => Effect.succeed(refusal(failure))),
-        Effect.catchDefect((defect) =>
-          isWireFailure(defect)
-            ? Effect.succeed(refusal(defect))
-            : Effect.as(Effect.logError("A request of /a2a failed", defect), refusal(new InternalError())))
-      )
-
-    const bodyOf = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<unknown, A2aFailure> =>
-      Effect.flatMap(Effect.orDie(request.text), (text) => {
-        try {
-          return Effect.succeed(text === "" ? {} : JSON.parse(text) as unknown)
-        } catch {
-          return Effect.fail(new A2aFailure("PARSE_ERROR", "The body is not valid JSON."))
-        }
-      })
 
     const rpc = Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
@@ -176,45 +148,6 @@ export const A2aHttp = HttpRouter.use((router) =>
         )
       })
 
-    const card = Effect.gen(function*() {
-      const request = yield* HttpServerRequest.HttpServerRequest
-      const given = (yield* params)["handle"] ?? ""
-      return yield* refusing(
-        Effect.gen(function*(): Effect.fn.Return<HttpServerResponse.HttpServerResponse, Failure> {
-          const api = makeApiCalls(app, request)
-          const handle = yield* Effect.mapError(Schema.decodeUnknownEffect(HandleInput)(given), () => new AgentNotFound())
-          if (!/^[a-z0-9-]{3,50}$/.test(handle)) return yield* new AgentNotFound()
-          let profile: Profile | undefined
-          if (request.headers["authorization"] === undefined) {
-            yield* budgets.ofAddress(request)
-            // The directory shows the public fields, and neither suspended nor deleted agents.
-            const { body } = yield* api.call<{ readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded> }>(
-              "GET",
-              "/v1/directory" + query({ q: handle, limit: 1 })
-            )
-            profile = body.agents.find((agent) => agent.handle === handle)
-          } else {
-            const { id } = yield* authenticated(request, bearerOf(request.headers["authorization"]))
-            yield* budgets.ofAgent(request, id)
-            const { body } = yield* api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`)
-            profile = body.status === "suspended" ? undefined : body
-          }
-          if (profile === undefined) return yield* new AgentNotFound()
-          const text = JSON.stringify(agentCard(profile, publicUrl(config)))
-          const etag = `"${createHash("sha256").update(text).digest("base64url").slice(0, 22)}"`
-          const headers = { etag, "cache-control": "max-age=60" }
-          return request.headers["if-none-match"] === etag
-            ? HttpServerResponse.empty({ status: 304, headers })
-            : HttpServerResponse.text(text, { contentType: "application/json", headers })
-        }),
-        restRefusal
-      )
-    })
-
-    const verb = (text: string | undefined): readonly [string, string] => {
-      const at = text?.lastIndexOf(":") ?? -1
-      return text === undefined || at === -1 ? [text ?? "", ""] : [text.slice(0, at), text.slice(at + 1)]
-    }
     const subscribe = rest(({ id }) => {
       const [task, what] = verb(id)
       return what === "" ? ["GetTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
@@ -223,7 +156,7 @@ export const A2aHttp = HttpRouter.use((router) =>
     const tasks = "/a2a/:handle/tasks"
     const configs = `${tasks}/:id/pushNotificationConfigs` as const
     yield* router.addAll([
-      HttpRouter.route("GET", "/a2a/:handle/.well-known/agent-card.json", card),
+      HttpRouter.route("GET", "/a2a/:handle/.well-known/agent-card.json", yield* makeCardRoute(router, identify)),
       HttpRouter.route("POST", "/a2a/:handle", rpc),
       HttpRouter.route(
         "POST",

@@ -1,10 +1,14 @@
 import { Effect, Exit, Fiber, Scope } from "effect"
 import { HttpServerResponse } from "effect/http"
+import { Attachments } from "#domain/attachments/Attachments"
 import { EventStream } from "#ground/http/DeferredResponse"
+import type { Call } from "./Call.ts"
 import type { Failure } from "./Failure.ts"
-import type { Call, Operations, Streamed } from "./Operations.ts"
+import type { Streamed } from "./Operations.ts"
 import { isFinal } from "./Task.ts"
-import { TaskWatches } from "./TaskWatches.ts"
+import { Tasks } from "./Tasks.ts"
+import { makeTaskView } from "./TaskView.ts"
+import { follow, type TaskWatch, TaskWatches } from "./TaskWatches.ts"
 
 /** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md N). */
 const COMMENT_MS = 20_000
@@ -16,51 +20,56 @@ const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering"
  * disconnects, the caller's key stops being valid or this node stops. Changes committed after the first event follow in this stream. If
  * it ends before them, the first event of the caller's next stream includes them.
  */
-export const makeEventStream = ({ follow, view }: Operations) =>
-  Effect.gen(function*() {
-    const watches = yield* TaskWatches
-    const run = Effect.runForkWith(yield* Effect.context<never>())
+export const makeEventStream = Effect.gen(function*() {
+  const tasks = yield* Tasks
+  const watches = yield* TaskWatches
+  const view = makeTaskView(tasks, yield* Attachments)
+  const run = Effect.runForkWith(yield* Effect.context<never>())
 
-    return Effect.fnUntraced(function*(
-      { caller, key }: Call,
-      { first, side, task }: Streamed,
-      /** Whether to fail if the caller may open no further stream. Otherwise a stream beyond the limit has only its first event. */
-      strict: boolean,
-      encode: (event: object) => object
-    ): Effect.fn.Return<HttpServerResponse.HttpServerResponse, Failure> {
-      const scope = yield* Scope.make()
-      const opened = yield* Effect.result(Effect.provideService(watches.open(caller.id, key, task), Scope.Scope, scope))
-      if (opened._tag === "Failure" && strict) return yield* Effect.fail(opened.failure)
-      const stream = new EventStream()
-      const push = (event: object): void => void stream.push(`data: ${JSON.stringify(encode(event))}\n\n`)
-      push(first)
-      if (opened._tag === "Failure" || isFinal(task.state)) {
-        stream.push(null)
-        yield* Scope.close(scope, Exit.void)
-      } else {
-        let told = task.changes
-        const events = follow(side, opened.success, (now) =>
-          Effect.gen(function*() {
-            if (now.changes > told) {
-              const changes = yield* Effect.result(view.events(now, told))
-              if (changes._tag === "Failure") {
-                opened.success.seen = ""
-                return false
-              }
-              told = now.changes
-              changes.success.forEach(push)
-            }
-            return isFinal(now.state)
-          }))
-        const comments = Effect.forever(Effect.andThen(Effect.sleep(COMMENT_MS), Effect.sync(() => stream.push(": waiting\n\n"))))
-        const fiber = run(
-          Effect.raceFirst(events, comments).pipe(
-            Effect.catchCause((cause) => Effect.logError("A stream of a task failed", cause)),
-            Effect.ensuring(Effect.andThen(Effect.sync(() => stream.push(null)), Scope.close(scope, Exit.void)))
-          )
-        )
-        stream.once("close", () => void run(Fiber.interrupt(fiber)))
+  /** Pushes the events of a task's changes until it ends. If their messages cannot be read, tries again. */
+  const pushChanges = ({ side, task }: Streamed, watch: TaskWatch, push: (event: object) => void) => {
+    let pushed = task.changes
+    return follow(tasks, side, watch, Effect.fnUntraced(function*(now) {
+      if (now.changes > pushed) {
+        const events = yield* Effect.result(view.events(now, pushed))
+        if (events._tag === "Failure") {
+          watch.seen = ""
+          return false
+        }
+        pushed = now.changes
+        events.success.forEach(push)
       }
-      return HttpServerResponse.raw(stream, { contentType: "text/event-stream", headers })
-    })
+      return isFinal(now.state)
+    }))
+  }
+
+  return Effect.fnUntraced(function*(
+    { caller, key }: Call,
+    streamed: Streamed,
+    /** Whether to fail if the caller may open no further stream. Otherwise a stream beyond the limit has only its first event. */
+    strict: boolean,
+    encode: (event: object) => object
+  ): Effect.fn.Return<HttpServerResponse.HttpServerResponse, Failure> {
+    const { first, task } = streamed
+    const scope = yield* Scope.make()
+    const opened = yield* Effect.result(Effect.provideService(watches.open(caller.id, key, task), Scope.Scope, scope))
+    if (opened._tag === "Failure" && strict) return yield* Effect.fail(opened.failure)
+    const stream = new EventStream()
+    const push = (event: object): void => void stream.push(`data: ${JSON.stringify(encode(event))}\n\n`)
+    push(first)
+    if (opened._tag === "Failure" || isFinal(task.state)) {
+      stream.push(null)
+      yield* Scope.close(scope, Exit.void)
+    } else {
+      const comments = Effect.forever(Effect.andThen(Effect.sleep(COMMENT_MS), Effect.sync(() => stream.push(": waiting\n\n"))))
+      const fiber = run(
+        Effect.raceFirst(pushChanges(streamed, opened.success, push), comments).pipe(
+          Effect.catchCause((cause) => Effect.logError("A stream of a task failed", cause)),
+          Effect.ensuring(Effect.andThen(Effect.sync(() => stream.push(null)), Scope.close(scope, Exit.void)))
+        )
+      )
+      stream.once("close", () => void run(Fiber.interrupt(fiber)))
+    }
+    return HttpServerResponse.raw(stream, { contentType: "text/event-stream", headers })
   })
+})

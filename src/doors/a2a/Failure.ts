@@ -1,5 +1,8 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { A2A_DOMAIN, a2aRestBody, a2aRpcBody, type A2aShown, ERROR_INFO, RPC, type RpcId } from "./A2aErrors.ts"
-import { isWireFailure, type WireFailure } from "#ground/wire/WireError"
+import { InternalError, isWireFailure, type WireFailure } from "#ground/wire/WireError"
+import { failureHeaders } from "#ground/wire/WireErrors"
 
 /** An error of the protocol (its specification, 3.3.2 and 5.4): JSON-RPC's code, the HTTP status and its gRPC name. */
 interface Kind {
@@ -43,29 +46,64 @@ export const taskNotFound = () => new A2aFailure("TASK_NOT_FOUND", "You have no 
 /** Why a request is refused: with an error of the protocol, or with a code of the wire. */
 export type Failure = A2aFailure | A2aShown
 
-export const statusOf = (failure: Failure): number =>
+const statusOf = (failure: Failure): number =>
   failure instanceof A2aFailure ? kinds[failure.reason].status : failure.status ?? 400
 
 const infoOf = ({ metadata, reason }: A2aFailure) =>
   ({ "@type": ERROR_INFO, reason, domain: A2A_DOMAIN, metadata: { code: reason, ...metadata } })
 
-export const rpcError = (failure: Failure, id: RpcId): object =>
+const rpcError = (failure: Failure, id: RpcId): object =>
   failure instanceof A2aFailure
     ? { jsonrpc: "2.0", error: { code: kinds[failure.reason].code, message: failure.message, data: [infoOf(failure)] }, id }
     : a2aRpcBody(failure, id)
 
 /** The body of an error over HTTP+JSON. */
-export const restError = (failure: Failure): object => {
+const restError = (failure: Failure): object => {
   if (!(failure instanceof A2aFailure)) return a2aRestBody(failure)
   const { name, status } = kinds[failure.reason]
   return { error: { code: status, status: name, message: failure.message, details: [infoOf(failure)] } }
 }
 
 /** Whether JSON-RPC answers a failure with its HTTP status, because the failure is about the HTTP request and not about the method. */
-export const isOfRequest = (failure: Failure): boolean => {
+const isOfRequest = (failure: Failure): boolean => {
   const status = statusOf(failure)
   return !(failure instanceof A2aFailure) && (status === 401 || status === 413 || status === 429 || status >= 500)
 }
+
+const headersOf = (failure: Failure): Record<string, string> =>
+  failureHeaders({
+    code: "",
+    message: "",
+    status: statusOf(failure),
+    retryAfterMs: failure instanceof A2aFailure ? undefined : failure.retryAfterMs
+  } satisfies WireFailure)
+
+/** The content type of the HTTP+JSON binding. */
+export const REST_TYPE = "application/a2a+json"
+
+/** A response with a JSON body. */
+export const json = (body: object, status: number, contentType: string, headers: Record<string, string> = {}) =>
+  HttpServerResponse.text(JSON.stringify(body), { status, contentType, headers })
+
+/** The answer to a refusal over JSON-RPC. Its status is 200, unless the error is about the HTTP request itself. */
+export const rpcRefusal = (failure: Failure, id: RpcId) =>
+  json(rpcError(failure, id), isOfRequest(failure) ? statusOf(failure) : 200, "application/json", headersOf(failure))
+
+/** The answer to a refusal over HTTP+JSON. */
+export const restRefusal = (failure: Failure) => json(restError(failure), statusOf(failure), REST_TYPE, headersOf(failure))
+
+/** Answers a failure with `refusal`. A defect is logged and answered as an internal error. */
+export const refusing = <R>(
+  effect: Effect.Effect<HttpServerResponse.HttpServerResponse, Failure, R>,
+  refusal: (failure: Failure) => HttpServerResponse.HttpServerResponse
+) =>
+  effect.pipe(
+    Effect.catch((failure) => Effect.succeed(refusal(failure))),
+    Effect.catchDefect((defect) =>
+      isWireFailure(defect)
+        ? Effect.succeed(refusal(defect))
+        : Effect.as(Effect.logError("A request of /a2a failed", defect), refusal(new InternalError())))
+  )
 
 /** Whether an error is a refusal that a parser of requests has thrown. Any other error is a defect. */
 export const isThrown = (error: unknown): error is A2aFailure | WireFailure => error instanceof A2aFailure || isWireFailure(error)

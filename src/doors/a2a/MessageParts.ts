@@ -3,54 +3,7 @@ import { CONTENT_TYPES } from "#domain/attachments/Attachment"
 import type { StoredMessage } from "#domain/messages/Message"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { A2aFailure } from "./Failure.ts"
-
-/** A JSON object of the protocol. */
-export type Json = Readonly<Record<string, unknown>>
-
-const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
-
-/** A field by its JSON name or by its name in the protocol's proto file, since both are valid ProtoJSON. Null counts as absent. */
-export const field = (object: Json, name: string): unknown => object[name] ?? object[snake(name)] ?? undefined
-
-/** A text, or undefined if it is absent or empty. Throws ValidationFailed. */
-export const textOf = (object: Json, name: string, at: string = name): string | undefined => {
-  const value = field(object, name)
-  if (value === undefined || value === "") return undefined
-  if (typeof value !== "string") throw ValidationFailed.field(at, "must be a text")
-  return value
-}
-
-/** A whole number in a range, also as the digits of a query parameter. Throws ValidationFailed. */
-export const intOf = (object: Json, name: string, min: number, max: number): number | undefined => {
-  const value = field(object, name)
-  if (value === undefined) return undefined
-  const number = typeof value === "string" && /^-?\d{1,15}$/.test(value) ? Number(value) : value
-  if (typeof number !== "number" || !Number.isInteger(number) || number < min || number > max) {
-    throw ValidationFailed.field(name, max === Number.MAX_SAFE_INTEGER ? `must be a whole number from ${min} on` : `must be a whole number from ${min} to ${max}`)
-  }
-  return number
-}
-
-export const boolOf = (object: Json, name: string): boolean => {
-  const value = field(object, name)
-  if (value === undefined || value === false || value === "false") return false
-  if (value === true || value === "true") return true
-  throw ValidationFailed.field(name, "must be true or false")
-}
-
-export const objectOf = (object: Json, name: string): Json | undefined => {
-  const value = field(object, name)
-  if (value === undefined) return undefined
-  if (!Predicate.isObject(value)) throw ValidationFailed.field(name, "must be an object")
-  return value
-}
-
-const listOf = (object: Json, name: string): ReadonlyArray<unknown> => {
-  const value = field(object, name)
-  if (value === undefined) return []
-  if (!Array.isArray(value)) throw ValidationFailed.field(name, "must be a list")
-  return value
-}
+import { type Json, listOf, objectOf, textOf } from "./Fields.ts"
 
 export interface RawFile {
   readonly bytes: Buffer

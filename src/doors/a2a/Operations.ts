@@ -1,44 +1,24 @@
-import { Effect, Predicate, Schema } from "effect"
-import { createHash, hash } from "node:crypto"
-import { type Agent, AgentNotFound } from "#domain/agents/Agent"
-import { Agents } from "#domain/agents/Agents"
+import { Effect, Schema } from "effect"
+import { AgentNotFound } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
-import { Conversations } from "#domain/conversations/Conversations"
-import { draftOf } from "#domain/conversations/DraftOf"
-import type { ApiCalls } from "#domain/auth/ApiCalls"
-import { Config } from "#ground/platform/Config"
-import { Ids } from "#ground/platform/Ids"
-import { Webhooks } from "#domain/webhooks/Webhooks"
 import { CursorId, decodeCursor, encodeCursor } from "#ground/wire/Page"
-import { HandleInput, isStorableJson } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
-import { A2aFailure, type Failure, isThrown, pushConfigNotFound, taskNotFound } from "./Failure.ts"
-import { boolOf, field, type Incoming, incoming, intOf, type Json, objectOf, textOf } from "./MessageParts.ts"
-import { type PushConfig, pushConfigOf, shownPushConfig } from "./PushConfig.ts"
+import { type Call, makeLookUp } from "./Call.ts"
+import { A2aFailure, type Failure, taskNotFound } from "./Failure.ts"
+import { boolOf, field, historyOf, idOf, intOf, type Json, MAX_PAGE_SIZE, objectOf, parsed, textOf } from "./Fields.ts"
+import { makePushConfigs } from "./PushConfigs.ts"
+import { makeSend } from "./SendMessage.ts"
 import { LOG, isFinal, isInterrupted, type Task, TASK_STATES, type TaskState } from "./Task.ts"
 import { LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
-import { TaskPushes } from "./TaskPushes.ts"
-import { KEY_PREFIX, type Side, Tasks } from "./Tasks.ts"
+import { type Side, Tasks } from "./Tasks.ts"
 import { everything, makeTaskView, type Shown } from "./TaskView.ts"
-import { type TaskWatch, TaskWatches } from "./TaskWatches.ts"
+import { follow, TaskWatches } from "./TaskWatches.ts"
 
 /** How long a send waits for a final or interrupted state (wire.md N, Waiting). */
 const WAIT_MS = 30_000
 const PAGE_SIZE = 50
-const MAX_PAGE_SIZE = 100
 /** A list shows up to this many messages of each task. GetTask shows the whole history. */
 const LISTED_HISTORY = 10
-
-/** One request of a caller to the agent of the path. */
-export interface Call {
-  readonly caller: Agent
-  readonly key: string
-  /** The handle of the called agent, as it stands in the path. */
-  readonly handle: string
-  /** This server's own API, for the same caller. */
-  readonly api: ApiCalls
-}
 
 /** A stream that begins with the task as it is. */
 export interface Streamed {
@@ -49,20 +29,6 @@ export interface Streamed {
 }
 
 const PageToken = Schema.Struct({ at: Schema.Int, id: CursorId })
-
-/** Runs a parser that throws its refusals. */
-const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
-  Effect.suspend(() => {
-    try {
-      return Effect.succeed(read())
-    } catch (error) {
-      return isThrown(error) ? Effect.fail(error) : Effect.die(error)
-    }
-  })
-
-/** The client_msg_id of a message. It depends only on the handle and the caller's `messageId`, so that a repeated send is recognized. */
-const keyOf = (handle: string, messageId: string): string =>
-  KEY_PREFIX + createHash("sha256").update(`${handle}\n${messageId}`).digest("base64url")
 
 const stateOf = (params: Json): TaskState | null => {
   const given = field(params, "status")
@@ -80,204 +46,31 @@ const sinceOf = (params: Json): number | null => {
   return at
 }
 
-const historyOf = (params: Json): number | undefined => intOf(params, "historyLength", 0, Number.MAX_SAFE_INTEGER)
+/** The most messages that an answer with this many tasks can show. It decides the size of the answer's slot. */
+const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({ usual: tasks * ofEach, max: tasks * ofEach, bytes: "message" })
 
-const idOf = (params: Json): string => textOf(params, "id") ?? ""
-
-const taskIdOf = (params: Json): string => textOf(params, "taskId") ?? ""
+const isSettled = ({ state }: Task): boolean => isFinal(state) || isInterrupted(state)
 
 /** The protocol's operations, the same for both bindings (the specification, 3.1). Their params come from the client, unchecked. */
 export const makeOperations = Effect.gen(function*() {
-  const agents = yield* Agents
-  const attachments = yield* Attachments
-  const config = yield* Config
-  const conversations = yield* Conversations
-  const feed = yield* ConversationFeed
-  const ids = yield* Ids
-  const pushes = yield* TaskPushes
-  const tasks = yield* Tasks
-  const webhooks = yield* Webhooks
-  const watches = yield* TaskWatches
-  const view = makeTaskView(tasks, attachments)
   const reads = yield* LargeReads
-  /** The most messages that an answer with this many tasks can show. It decides the size of the answer's slot. */
-  const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({ usual: tasks * ofEach, max: tasks * ofEach, bytes: "message" })
-  const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
-
-  /** The called agent and the conversation with it; undefined if there is no such agent. */
-  const sideOf = Effect.fnUntraced(function*({ caller, handle }: Call) {
-    const normal = yield* Effect.orElseSucceed(decodeHandle(handle), () => "")
-    const recipient = yield* agents.byHandle(normal)
-    if (recipient === undefined) return undefined
-    const side: Side = {
-      callerId: caller.id,
-      recipientId: recipient.id,
-      conversationId: feed.direct(caller.id, recipient.id)
-    }
-    return { side, recipient }
-  })
-
-  /** A task of the caller with this agent. Fails in the same way for a task of others and for a task that does not exist. */
-  const taskOf = Effect.fnUntraced(function*(call: Call, id: string): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
-    const known = yield* sideOf(call)
-    const task = known === undefined || !/^msg_[A-Za-z0-9_-]{1,64}$/.test(id) ? undefined : yield* tasks.find(known.side, id)
-    return known === undefined || task === undefined ? yield* Effect.fail(taskNotFound()) : { side: known.side, task }
-  })
-
-  const upload = Effect.fnUntraced(function*({ api, caller }: Call, handle: string, { bytes, contentType, filename }: NonNullable<Incoming["file"]>) {
-    const { body } = yield* api.call<{ readonly attachment_id: string }>("POST", "/v1/uploads", {
-      to: handle,
-      filename,
-      content_type: contentType,
-      size: bytes.length,
-      sha256: hash("sha256", bytes, "hex")
-    })
-    yield* attachments.fill(caller.id, body.attachment_id, bytes)
-    return body.attachment_id
-  })
-
-  /** The task that a stored message belongs to. */
-  const taskOfMessage = Effect.fnUntraced(function*(side: Side, body: string): Effect.fn.Return<Task, Failure> {
-    const { metadata } = JSON.parse(body) as { readonly metadata: Json }
-    const id = Predicate.isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
-    const task = typeof id === "string" ? yield* tasks.find(side, id) : undefined
-    return task ?? (yield* new ValidationFailed({ message: "message.messageId: you have sent a message with this id that belongs to no task" }))
-  })
-
-  /** Reads a configuration and checks that the server may post to its URL. */
-  const pushOf = Effect.fnUntraced(function*(given: Json, taskId: string | undefined, fallback: string) {
-    const config = yield* parsed(() => pushConfigOf(given, taskId, fallback))
-    yield* webhooks.check(config.target.url)
-    return config
-  })
-
-  const push = Effect.fnUntraced(function*(side: Side, taskId: string, config: PushConfig): Effect.fn.Return<Task, Failure> {
-    return (yield* pushes.put(side, taskId, config)) ?? (yield* Effect.fail(taskNotFound()))
-  })
-
-  const sendOnly = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
-    if (!isStorableJson(params)) {
-      return yield* new ValidationFailed({ message: "The request may be nested at most 64 levels deep, and may not contain NUL or a lone surrogate." })
-    }
-    const message = yield* parsed(() => {
-      const given = objectOf(params, "message")
-      if (given === undefined) throw ValidationFailed.field("message", "is required")
-      return incoming(given, objectOf(params, "metadata"))
-    })
-    const known = yield* sideOf(call)
-    if (known === undefined) return yield* new AgentNotFound()
-    const { recipient, side } = known
-    if (recipient.id === call.caller.id) {
-      return yield* ValidationFailed.field("handle", "is yourself: write to another agent")
-    }
-    const key = keyOf(recipient.handle, message.messageId)
-    if (message.contextId !== undefined && message.contextId !== side.conversationId) {
-      return yield* ValidationFailed.field("message.contextId", "must be the id of your conversation with this agent, or absent")
-    }
-    if (message.taskId !== undefined) {
-      const { task } = yield* taskOf(call, message.taskId)
-      if (isFinal(task.state)) {
-        const earlier = yield* conversations.original(call.caller.id, key)
-        if (earlier !== undefined) return { side, task: yield* taskOfMessage(side, earlier.body) }
-        return yield* Effect.fail(
-          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: send the message without taskId, as a new task.", {
-            state: `TASK_STATE_${task.state}`
-          })
-        )
-      }
-    }
-    let attachmentId: string | undefined
-    if (message.file !== undefined) {
-      const earlier = yield* conversations.original(call.caller.id, key)
-      if (earlier !== undefined) return { side, task: yield* taskOfMessage(side, earlier.body) }
-      attachmentId = yield* upload(call, recipient.handle, message.file)
-    }
-    const id = ids.make("msg")
-    const draft = yield* draftOf({
-      client_msg_id: key,
-      type: attachmentId !== undefined ? "file" : message.text === undefined ? "structured" : "text",
-      content: {
-        ...(message.text === undefined ? {} : { text: message.text }),
-        ...(message.data === undefined ? {} : { data: message.data }),
-        ...(attachmentId === undefined ? {} : { attachment_id: attachmentId })
-      },
-      metadata: { a2a: { task_id: message.taskId ?? id, context_id: side.conversationId, ...message.a2a } }
-    }, config.LIMITS_MESSAGE_BYTES)
-    if (message.taskId === undefined) yield* tasks.begin(side.conversationId)
-    const sent = yield* conversations.send(call.caller, { _tag: "Direct", handle: recipient.handle }, { ...draft, messageId: id })
-    if (!sent.created || message.taskId !== undefined) return { side, task: yield* taskOfMessage(side, sent.body) }
-    const { created_at, seq } = JSON.parse(sent.body) as { readonly created_at: string; readonly seq: number }
-    const at = Date.parse(created_at)
-    // This is the task as it was at the commit of its first message. Nothing has to be read.
-    const task: Task = {
-      id,
-      conversationId: side.conversationId,
-      seq,
-      callerId: side.callerId,
-      recipientId: side.recipientId,
-      state: "SUBMITTED",
-      updatedAt: at,
-      changes: 1,
-      log: [{ state: "SUBMITTED", at, seq, messageId: id }]
-    }
-    return { side, task }
-  })
-
-  /** Whether the caller has sent a message with this `messageId` to the called agent before. */
-  const wasSent = Effect.fnUntraced(function*(call: Call, messageId: string) {
-    const known = yield* sideOf(call)
-    return known !== undefined && (yield* conversations.original(call.caller.id, keyOf(known.recipient.handle, messageId))) !== undefined
-  })
-
-  /** Sends a message. Stores the push configuration of the request before the answer, so that every change after the answer is posted. */
-  const send = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
-    const asked = yield* parsed(() => {
-      const given = objectOf(objectOf(params, "configuration") ?? {}, "taskPushNotificationConfig")
-      const { messageId, taskId } = objectOf(params, "message") ?? {}
-      // The name depends only on the request, so that a repeated request creates no second configuration.
-      const name = `send-${hash("sha256", String(messageId), "hex").slice(0, 16)}`
-      return given && { given, messageId: String(messageId), taskId: typeof taskId === "string" && taskId !== "" ? taskId : undefined, name }
-    })
-    const config = asked && (yield* pushOf(asked.given, asked.taskId, asked.name))
-    if (asked !== undefined && config !== undefined) {
-      const taskId = asked.taskId === undefined ? undefined : (yield* taskOf(call, asked.taskId)).task.id
-      // A repeated send may have its configuration already. Then `push` decides whether the limit allows the configuration.
-      yield* pushes.checkRoom(call.caller.id, taskId, config.name).pipe(
-        Effect.catchTag("TooManyPushConfigsOfAgent", (full) =>
-          Effect.flatMap(wasSent(call, asked.messageId), (sent) => sent ? Effect.void : Effect.fail(full)))
-      )
-    }
-    const { side, task } = yield* sendOnly(call, params)
-    return { side, task: config === undefined ? task : yield* push(side, task.id, config) }
-  })
-
-  /** Reads the task each time that it may have changed, until `each` returns true or the watch ends. Repeats a read that fails. */
-  const follow = <E>(side: Side, watch: TaskWatch, each: (task: Task) => Effect.Effect<boolean, E>): Effect.Effect<void, E> =>
-    Effect.gen(function*() {
-      while (true) {
-        yield* watch.wait
-        if (watch.ended !== undefined) return
-        const read = yield* Effect.result(tasks.find(side, watch.task.id))
-        if (read._tag === "Failure") {
-          watch.seen = ""
-          continue
-        }
-        if (read.success === undefined) return
-        watch.task = read.success
-        if (yield* each(read.success)) return
-      }
-    })
+  const tasks = yield* Tasks
+  const watches = yield* TaskWatches
+  const view = makeTaskView(tasks, yield* Attachments)
+  const lookUp = yield* makeLookUp
+  const { sideOf, taskOf } = lookUp
+  const configs = yield* makePushConfigs(lookUp)
+  const send = yield* makeSend(lookUp, configs)
 
   /**
    * Waits up to WAIT_MS for a final or interrupted state and returns the task. Does not wait if the caller already has as many watches
    * on this node as it may have.
    */
   const settled = Effect.fnUntraced(function*({ caller, key }: Call, side: Side, task: Task) {
-    const isSettled = ({ state }: Task) => isFinal(state) || isInterrupted(state)
     if (isSettled(task)) return task
     const watch = yield* Effect.orElseSucceed(watches.open(caller.id, key, task), () => undefined)
     if (watch === undefined) return task
-    yield* Effect.timeoutOption(follow(side, watch, (now) => Effect.succeed(isSettled(now))), WAIT_MS)
+    yield* Effect.timeoutOption(follow(tasks, side, watch, (now) => Effect.succeed(isSettled(now))), WAIT_MS)
     return watch.task
   }, Effect.scoped)
 
@@ -314,8 +107,6 @@ export const makeOperations = Effect.gen(function*() {
   })
 
   return {
-    view,
-    follow,
     sendMessage: Effect.fn("A2a.sendMessage")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const { shown, wait } = yield* parsed(() => {
         const configuration = objectOf(params, "configuration") ?? {}
@@ -368,42 +159,9 @@ export const makeOperations = Effect.gen(function*() {
         return { side, task, first: { task: yield* view.task(task, everything) } }
       }))
     }),
-    createPushConfig: Effect.fn("A2a.createPushConfig")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
-      const { side, task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
-      const config = yield* pushOf(params, task.id, `push-${ids.bytes(12).toString("hex")}`)
-      if (isFinal((yield* push(side, task.id, config)).state)) {
-        return yield* Effect.fail(
-          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended, so there is nothing to push any more: read it with GetTask.")
-        )
-      }
-      return shownPushConfig(task.id, config)
-    }),
-    getPushConfig: Effect.fn("A2a.getPushConfig")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
-      const { task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
-      const name = yield* parsed(() => idOf(params))
-      const config = (yield* pushes.list(task.id)).find((one) => one.name === name)
-      return config === undefined ? yield* Effect.fail(pushConfigNotFound()) : shownPushConfig(task.id, config)
-    }),
-    listPushConfigs: Effect.fn("A2a.listPushConfigs")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
-      const { task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
-      const asked = yield* parsed(() => ({ size: intOf(params, "pageSize", 0, MAX_PAGE_SIZE) || MAX_PAGE_SIZE, token: textOf(params, "pageToken") }))
-      const all = yield* pushes.list(task.id)
-      const from = asked.token === undefined ? 0 : all.findIndex(({ name }) => name === asked.token) + 1
-      if (asked.token !== undefined && from === 0) {
-        return yield* ValidationFailed.field("pageToken", "is not one that this server gave out")
-      }
-      const page = all.slice(from, from + asked.size)
-      return {
-        configs: page.map((config) => shownPushConfig(task.id, config)),
-        nextPageToken: from + page.length < all.length ? page.at(-1)?.name ?? "" : ""
-      }
-    }),
-    deletePushConfig: Effect.fn("A2a.deletePushConfig")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
-      const { task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
-      yield* pushes.remove(task.id, yield* parsed(() => idOf(params)))
-      return {}
-    })
+    createPushConfig: configs.create,
+    getPushConfig: configs.get,
+    listPushConfigs: configs.list,
+    deletePushConfig: configs.remove
   }
 })
-
-export type Operations = Effect.Success<typeof makeOperations>

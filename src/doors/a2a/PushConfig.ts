@@ -1,6 +1,6 @@
 import type { TaskTarget } from "#domain/webhooks/TaskTarget"
 import { ValidationFailed, WireError } from "#ground/wire/WireError"
-import { field, type Json, objectOf, textOf } from "./MessageParts.ts"
+import { field, type Json, objectOf, textOf } from "./Fields.ts"
 
 /** A push notification configuration, as the caller gave it. */
 export interface PushConfig {

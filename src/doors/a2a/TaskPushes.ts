@@ -17,7 +17,7 @@ import { TasksRepo } from "./TasksRepo.ts"
 import { makeTaskView } from "./TaskView.ts"
 
 /** The interval at which tasks with configurations are compared with their conversations. */
-const LOOK = "1 second"
+const REFRESH_EVERY = "1 second"
 const SLICE = 500
 const RETIRED = 200
 const TRIES = 20
@@ -58,7 +58,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
   readonly list: (taskId: string) => Effect.Effect<ReadonlyArray<PushConfig>, Unavailable>
   readonly remove: (taskId: string, name: string) => Effect.Effect<void, Unavailable>
   /** Updates a slice of the tasks with configurations from their conversations and deliveries. */
-  readonly look: Effect.Effect<Batch, Unavailable>
+  readonly refresh: Effect.Effect<Batch, Unavailable>
   /**
    * Goes through a slice of all configurations. Removes those of ended tasks whose webhook has no deliveries left, neither waiting nor
    * posted nor dead, and those whose webhook no longer exists, for example because its agent was deleted.
@@ -174,7 +174,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           yield* webhooks.removeForTasks(ids)
           yield* repo.remove(ids)
         }),
-        look: Effect.gen(function*() {
+        refresh: Effect.gen(function*() {
           const ids = yield* repo.watched(above, SLICE)
           if (ids.length === 0) {
             above = ""
@@ -223,6 +223,6 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     })
   )
 
-  /** Runs `look` on one node while the server runs. Jobs.ts leaves it out: tests that move their clock far would run it too often. */
-  static readonly layerRunning = job({ name: "a2a_pushes", every: LOOK, batch: Effect.flatMap(TaskPushes, ({ look }) => look) })
+  /** Runs `refresh` on one node while the server runs. Jobs.ts leaves it out: tests that move their clock far would run it too often. */
+  static readonly layerRunning = job({ name: "a2a_pushes", every: REFRESH_EVERY, batch: Effect.flatMap(TaskPushes, ({ refresh }) => refresh) })
 }

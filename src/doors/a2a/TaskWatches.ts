@@ -7,6 +7,7 @@ import { LogThrottle } from "#ground/platform/LogThrottle"
 import { Waiters } from "#doors/realtime/Waiters"
 import { RateLimited } from "#ground/wire/WireError"
 import { type Task, waitsFor } from "./Task.ts"
+import type { Side, Tasks } from "./Tasks.ts"
 import { TasksRepo } from "./TasksRepo.ts"
 
 /** The interval at which this node compares the conversations of all its watched tasks with storage. */
@@ -45,6 +46,28 @@ export class TaskWatch {
     this.news.openUnsafe()
   }
 }
+
+/** Reads the task each time that it may have changed, until `each` returns true or the watch ends. Repeats a read that fails. */
+export const follow = <E>(
+  tasks: Tasks["Service"],
+  side: Side,
+  watch: TaskWatch,
+  each: (task: Task) => Effect.Effect<boolean, E>
+): Effect.Effect<void, E> =>
+  Effect.gen(function*() {
+    while (true) {
+      yield* watch.wait
+      if (watch.ended !== undefined) return
+      const read = yield* Effect.result(tasks.find(side, watch.task.id))
+      if (read._tag === "Failure") {
+        watch.seen = ""
+        continue
+      }
+      if (read.success === undefined) return
+      watch.task = read.success
+      if (yield* each(read.success)) return
+    }
+  })
 
 /**
  * Wakes callers that wait for a task, or hold a stream of it, when they have to read it again. While there are watches, the node polls

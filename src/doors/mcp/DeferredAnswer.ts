@@ -3,12 +3,20 @@ import type { Readable } from "node:stream"
 import type { ServerResponse } from "#ground/http/ServerResponse"
 import { DeferredResponse } from "#ground/http/DeferredResponse"
 import { InternalError } from "#ground/wire/WireError"
-import { COMMENT_MS } from "./Exchange.ts"
 
+/** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md M). */
+export const COMMENT_MS = 20_000
+
+/** A comment in an event stream that has nothing else to send. */
+export const COMMENT = ": waiting\n\n"
 const EVENT_STREAM = "text/event-stream"
 /** Keeps proxies from caching or buffering the events. */
 const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
+/** A JSON-RPC message as a server-sent event. */
+export const eventOf = (message: object): string => `event: message\ndata: ${JSON.stringify(message)}\n\n`
+
+/** The response that sends an event stream. */
 export const eventStream = (stream: Readable) =>
   HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
 
@@ -26,7 +34,7 @@ export class DeferredAnswer extends DeferredResponse {
   private readonly make: Making
   private response: ServerResponse | undefined
   private timer: NodeJS.Timeout | undefined
-  private giveUp: (() => void) | undefined
+  private cancel: (() => void) | undefined
 
   constructor(make: Making) {
     super()
@@ -39,12 +47,12 @@ export class DeferredAnswer extends DeferredResponse {
     response.req.release()
     response.receives(0)
     this.timer = setInterval(comment, COMMENT_MS, response)
-    this.giveUp = this.make((message) => this.end(message))
+    this.cancel = this.make((message) => this.end(message))
   }
 
   override interruptUnsafe(): void {
     clearInterval(this.timer)
-    this.giveUp?.()
+    this.cancel?.()
   }
 
   private end(message: object | undefined): void {
@@ -52,12 +60,12 @@ export class DeferredAnswer extends DeferredResponse {
     const { response } = this
     if (response === undefined || response.destroyed || response.writableEnded) return
     if (message === undefined) return response.fail(new InternalError())
-    if (response.headersSent) response.end(`event: message\ndata: ${JSON.stringify(message)}\n\n`)
+    if (response.headersSent) response.end(eventOf(message))
     else response.whole(HttpServerResponse.jsonUnsafe(message))
   }
 }
 
 const comment = (response: ServerResponse): void => {
   if (!response.headersSent) response.writeHead(200, { "content-type": EVENT_STREAM, ...eventHeaders })
-  response.write(": waiting\n\n")
+  response.write(COMMENT)
 }

@@ -1,9 +1,15 @@
-import { Predicate } from "effect"
-import type { InboundClassificationOutcome } from "@modelcontextprotocol/server"
-import type { Headers } from "effect/http"
-import { toolNamed } from "./Catalogue.ts"
+import type { CallToolResult, InboundClassificationOutcome } from "@modelcontextprotocol/server"
+import { Cause, Effect, Predicate } from "effect"
+import { type Headers, HttpServerResponse } from "effect/http"
+import type { Principal } from "#domain/auth/Principal"
+import { deferred } from "#ground/http/DeferredResponse"
+import { Waiters } from "#doors/realtime/Waiters"
+import { callTool, isWaiting, type WaitingCall } from "./CallTool.ts"
+import { toolNamed } from "./tools/Catalogue.ts"
+import { DeferredAnswer } from "./DeferredAnswer.ts"
+import type { McpRequest } from "./McpRequest.ts"
 import { ABOUT, OLDER } from "./McpServer.ts"
-import type { Tool } from "./Tool.ts"
+import type { Tool } from "./tools/Tool.ts"
 
 /** The revision of 2026, which the library implements. */
 const MODERN = "2026-07-28"
@@ -48,3 +54,28 @@ export const plainCallOf = (
     ? { id, tool, given, mark: {} }
     : undefined
 }
+
+const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })
+
+/** Answers plain calls without the library. A wait is answered later, and needs no fiber until its result is there. */
+export const makePlainCalls = Effect.gen(function*() {
+  const waiters = yield* Waiters
+  const run = Effect.runForkWith(yield* Effect.context<never>())
+
+  /** The parameters are all that a wait keeps in memory. It does not keep its request. */
+  const answerLater = ({ id, mark }: PlainCall, { limit, result, timeoutMs }: WaitingCall, principal: Principal) =>
+    new DeferredAnswer((settled) => {
+      const wait = waiters.begin(principal, limit, timeoutMs, (exit) =>
+        void run(Effect.catchDefect(
+          Effect.map(result(exit), (result) => settled(messageOf({ id, mark }, result))),
+          (defect) => Effect.andThen(Effect.logError("The answer of a wait could not be made", Cause.die(defect)), Effect.sync(() => settled(undefined)))
+        )))
+      return () => waiters.cancel(wait)
+    })
+
+  return (call: PlainCall, request: McpRequest): Effect.Effect<HttpServerResponse.HttpServerResponse> =>
+    Effect.map(callTool(call.tool, call.given, request), (called) =>
+      isWaiting(called)
+        ? deferred(answerLater(call, called, request.principal))
+        : HttpServerResponse.jsonUnsafe(messageOf(call, called)))
+})

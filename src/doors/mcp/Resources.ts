@@ -5,10 +5,10 @@ import type { Message } from "#domain/messages/Message"
 import { isStorable } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
 import { path, type Refusal } from "#domain/auth/ApiCalls"
-import { readConversation } from "./MessageTools.ts"
-import { waiting } from "./Shown.ts"
+import { readConversation } from "./tools/MessageTools.ts"
+import { waiting } from "./tools/Shown.ts"
 import { resources as texts } from "./Texts.ts"
-import type { ToolCall } from "./Tool.ts"
+import type { ToolApi } from "./tools/Tool.ts"
 
 const MESSAGES = 30
 const WAITING = 50
@@ -45,24 +45,24 @@ export const named = (uri: string): Named | undefined => {
 }
 
 /** Reads a resource for the caller. */
-export const read = (uri: string, call: ToolCall): Effect.Effect<unknown, Refusal> => {
+export const read = (uri: string, api: ToolApi): Effect.Effect<unknown, Refusal> => {
   const what = named(uri)
   switch (what?._tag) {
     case "Inbox":
       return Effect.map(
-        call.call<ReadonlyArray<typeof Message.Encoded>>("GET", `/v1/messages/sync?limit=${WAITING}`),
+        api.call<ReadonlyArray<typeof Message.Encoded>>("GET", `/v1/messages/sync?limit=${WAITING}`),
         ({ body }) => ({
           count: body.length,
           has_more: body.length === WAITING,
-          messages: body.map((row) => waiting(row, call.agent.handle))
+          messages: body.map((row) => waiting(row, api.agent.handle))
         })
       )
     case "Conversation":
-      return readConversation(call, what.id, MESSAGES, {})
+      return readConversation(api, what.id, MESSAGES, {})
     case "Group":
-      return Effect.map(call.call<typeof Group.Encoded>("GET", path`/v1/groups/${what.id}`), ({ body }) => body)
+      return Effect.map(api.call<typeof Group.Encoded>("GET", path`/v1/groups/${what.id}`), ({ body }) => body)
     case "Agent":
-      return Effect.map(call.call<typeof Card.Encoded>("GET", path`/v1/agents/${what.id}`), ({ body }) => body)
+      return Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${what.id}`), ({ body }) => body)
     case undefined:
       return Effect.fail(new NotFound({ message: "There is no such resource for you." }))
   }

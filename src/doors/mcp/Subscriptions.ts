@@ -1,18 +1,18 @@
 import { createMcpHandler, InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
 import { Clock, Effect, FiberSet } from "effect"
-import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Waiters } from "#doors/realtime/Waiters"
-import { COMMENT_MS } from "./Exchange.ts"
-import { makeServer, type McpRequest } from "./McpServer.ts"
+import { COMMENT_MS } from "./DeferredAnswer.ts"
+import type { McpRequest } from "./McpRequest.ts"
+import { makeServer } from "./McpServer.ts"
 import { INBOX, named } from "./Resources.ts"
 
 /** How many resources one stream can be subscribed to. */
 const MAX_URIS = 100
 /** The shortest time between two notifications of one resource, in ms. Many messages within this time cause one notification. */
-const APART_MS = 200
+const INTERVAL_MS = 200
 
 /** A stream of `subscriptions/listen`. It collects changes even before its acknowledgement is sent, until its scope closes. */
 export interface Subscription {
@@ -27,6 +27,23 @@ const askedFor = (notifications: unknown): ReadonlyArray<string> => {
   const uris = (notifications as { readonly resourceSubscriptions?: unknown } | null | undefined)?.resourceSubscriptions
   return Array.isArray(uris) ? uris.filter((uri) => typeof uri === "string").slice(0, MAX_URIS) : []
 }
+
+/** Makes a function that publishes a change of a resource, until the scope closes. */
+const makePublish = Effect.fnUntraced(function*(bus: InMemoryServerEventBus, now: () => number) {
+  const fork = yield* FiberSet.makeRuntime()
+  const scheduled = new Set<string>()
+  const publishedAt = new Map<string, number>()
+  return (uri: string): void => {
+    if (scheduled.has(uri)) return
+    scheduled.add(uri)
+    const wait = Math.max(0, (publishedAt.get(uri) ?? -INTERVAL_MS) + INTERVAL_MS - now())
+    fork(Effect.map(Effect.sleep(wait), () => {
+      scheduled.delete(uri)
+      publishedAt.set(uri, now())
+      bus.publish({ kind: "resource_updated", uri })
+    }))
+  }
+})
 
 /**
  * Opens streams of `subscriptions/listen`. The library acknowledges every URI, and publishes an event to all streams that share a bus.
@@ -47,26 +64,16 @@ export const makeSubscriptions = Effect.gen(function*() {
   }
 
   return {
-    open: Effect.fnUntraced(function*(agent: CurrentAgent["Service"], key: string, filter: unknown, request: McpRequest) {
+    open: Effect.fnUntraced(function*(filter: unknown, request: McpRequest) {
+      const { principal } = request
+      const { agentId } = principal
       const uris = [...new Set(askedFor(filter))]
-      const own = yield* Effect.forEach(uris, (uri) => isOwn(agent.id, uri), { concurrency: 4 })
+      const own = yield* Effect.forEach(uris, (uri) => isOwn(agentId, uri), { concurrency: 4 })
       const allowed = uris.filter((_, i) => own[i])
       const bus = new InMemoryServerEventBus()
       const handler = createMcpHandler(() => makeServer("modern", request), { legacy: "reject", bus, keepAliveMs: COMMENT_MS })
       yield* Effect.addFinalizer(() => Effect.promise(() => handler.close()))
-      const fork = yield* FiberSet.makeRuntime()
-      const coming = new Set<string>()
-      const last = new Map<string, number>()
-      const publish = (uri: string): void => {
-        if (coming.has(uri)) return
-        coming.add(uri)
-        const wait = Math.max(0, (last.get(uri) ?? -APART_MS) + APART_MS - now())
-        fork(Effect.map(Effect.sleep(wait), () => {
-          coming.delete(uri)
-          last.set(uri, now())
-          bus.publish({ kind: "resource_updated", uri })
-        }))
-      }
+      const publish = yield* makePublish(bus, now)
       const byConversation = new Map<string, string>(
         allowed.flatMap((uri) => {
           const what = named(uri)
@@ -75,7 +82,7 @@ export const makeSubscriptions = Effect.gen(function*() {
       )
       const inbox = allowed.includes(INBOX)
       if (allowed.length > 0) {
-        const listener = yield* waiters.listen(agent.id, key, {
+        const listener = yield* waiters.listen(principal, {
           message: (conversationId, own) => {
             if (inbox && !own) publish(INBOX)
             const uri = byConversation.get(conversationId)
@@ -85,8 +92,8 @@ export const makeSubscriptions = Effect.gen(function*() {
           ended: () => void handler.close()
         })
         // Messages that were there before the subscription cause no notification.
-        const heads = yield* deliveries.heads([agent.id])
-        listener.reached = Math.max(listener.reached, heads.get(agent.id) ?? 0)
+        const heads = yield* deliveries.heads([agentId])
+        listener.reached = Math.max(listener.reached, heads.get(agentId) ?? 0)
       }
       return { handler, allowed } satisfies Subscription
     })

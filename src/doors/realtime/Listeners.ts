@@ -1,7 +1,7 @@
 import { Cause, Effect, Random, Schedule } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
 import type { CloseReason } from "#domain/agents/Sessions"
-import { Auth } from "#domain/auth/Auth"
+import type { Principal } from "#domain/auth/Principal"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import type { MessagePosition, Rendered } from "#domain/messages/Message"
 import { Presences } from "#domain/presence/Presences"
@@ -96,7 +96,6 @@ export class Listener implements LiveSession {
 
 /** The listeners of this node: their slots, their presence, and their comparison with storage. */
 export const makeListeners = Effect.gen(function*() {
-  const auth = yield* Auth
   const deliveries = yield* Deliveries
   const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
   const liveAgents = yield* LiveAgents
@@ -125,7 +124,7 @@ export const makeListeners = Effect.gen(function*() {
     )
 
   /** Takes a slot and attaches the listener. `leave` reverses as much of this as was done. */
-  const join = Effect.fnUntraced(function*(listener: Listener, key: string) {
+  const join = Effect.fnUntraced(function*(listener: Listener, check: Principal["check"]) {
     const agentId = listener.agent.id
     const slot = listener.slot = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
     if (slot?.contested === true) yield* liveAgents.reachable
@@ -133,9 +132,9 @@ export const makeListeners = Effect.gen(function*() {
     listeners.add(listener)
     listener.agent = liveAgents.attach(agentId, listener)
     if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
-    // If the key became invalid between its check and the attachment, the listener was not notified. Check it
-    // again.
-    yield* admitted(key)
+    // If the credential became invalid between its check and the attachment, the listener was not notified. Check the
+    // credential again.
+    yield* admitted(check)
     // As for sockets, wait until other nodes push to this listener and the agent's mutes are loaded.
     yield* liveAgents.reachable
     yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
@@ -151,20 +150,20 @@ export const makeListeners = Effect.gen(function*() {
     listener.slot = undefined
   }
 
-  const listen = Effect.fnUntraced(function*(agentId: string, key: string, inbox: InboxListener) {
+  const listen = Effect.fnUntraced(function*({ agentId, check }: Principal, inbox: InboxListener) {
     const listener = new Listener(liveAgents.here(agentId), inbox)
     yield* Effect.addFinalizer(() => Effect.sync(() => leave(listener)))
-    yield* join(listener, key)
+    yield* join(listener, check)
     return listener
   })
 
-  /** Fails unless the key is still valid and its agent is not suspended. */
-  const admitted = (key: string) =>
-    Effect.flatMap(auth.authenticate(key), (agent) =>
+  /** Fails unless the credential is still valid and its agent is not suspended. */
+  const admitted = (check: Principal["check"]) =>
+    Effect.flatMap(check, (agent) =>
       agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
 
-  const check = makeComparison(listeners, deliveries.heads)
-  const compare = Effect.catchCause(check, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
+  const comparison = makeComparison(listeners, deliveries.heads)
+  const compare = Effect.catchCause(comparison, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
   yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
   liveAgents.onMissed(() => fork(compare))
 

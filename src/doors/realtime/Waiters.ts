@@ -1,5 +1,6 @@
 import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, type Scope } from "effect"
 import type { CloseReason } from "#domain/agents/Sessions"
+import type { Principal } from "#domain/auth/Principal"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import type { LiveAgent } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
@@ -26,7 +27,8 @@ const moved: Waited = { outcome: "moved", rows: [] }
 /** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
 export class Wait implements InboxListener {
   readonly listener: Listener
-  readonly key: string
+  /** The check of the caller's credential. */
+  readonly check: Principal["check"]
   /** The maximum number of messages in the answer. */
   readonly limit: number
   /** When the wait times out, on the monotonic clock. The time counts from when the listener is attached. */
@@ -44,9 +46,9 @@ export class Wait implements InboxListener {
   /** Starts a look-up for a wait. */
   private readonly wake: (wait: Wait) => void
 
-  constructor(agent: LiveAgent, key: string, limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
+  constructor(agent: LiveAgent, check: Principal["check"], limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
     this.listener = new Listener(agent, this)
-    this.key = key
+    this.check = check
     this.limit = limit
     this.settled = settled
     this.wake = wake
@@ -72,17 +74,17 @@ export class Wait implements InboxListener {
  */
 export class Waiters extends Context.Service<Waiters, {
   /**
-   * Listens until the scope closes. `key` is the agent's API key. If the key becomes invalid, or did so just before,
-   * the listener ends.
+   * Listens until the scope closes. If the credential of the principal becomes invalid, or did so just before, the
+   * listener ends.
    */
-  readonly listen: (agentId: string, key: string, inbox: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
+  readonly listen: (principal: Principal, inbox: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
   /**
    * Waits until the agent's inbox holds an undelivered message that is not muted, and answers with the oldest `limit`
    * undelivered ones, muted ones included. Nothing is acknowledged.
    */
-  readonly wait: (agentId: string, key: string, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
+  readonly wait: (principal: Principal, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
   /** Does the same without a fiber that waits. `settled` is called once, later, unless the wait is cancelled before. */
-  readonly begin: (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
+  readonly begin: (principal: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
   /** Cancels a wait. Has no effect on a wait that has ended. */
   readonly cancel: (wait: Wait) => void
   /** Call it when the server is about to stop. Waits end within two seconds, new ones after one second. */
@@ -129,9 +131,9 @@ export class Waiters extends Context.Service<Waiters, {
       /** Returns the answer of a wait, or undefined if there is none yet. */
       const lookUp = Effect.fnUntraced(function*(wait: Wait) {
         wait.news = false
-        const { key, listener, reason } = wait
+        const { check, listener, reason } = wait
         if (listener.over) {
-          yield* admitted(key)
+          yield* admitted(check)
           if (reason?.code === 1008) return yield* new Unauthorized()
           if (reason?.text === TOO_MANY) return yield* tooMany()
           return moved
@@ -142,7 +144,7 @@ export class Waiters extends Context.Service<Waiters, {
         if (found) {
           const rows = yield* shown(wait)
           if (rows.length > 0) {
-            yield* admitted(key)
+            yield* admitted(check)
             return { outcome: "messages", rows } as const
           }
           // The messages were acknowledged meanwhile. There is nothing to show, but there may be newer ones.
@@ -154,7 +156,7 @@ export class Waiters extends Context.Service<Waiters, {
           return moved
         }
         if (now() < wait.until) return undefined
-        yield* admitted(key)
+        yield* admitted(check)
         return { outcome: "timeout", rows: yield* shown(wait) } as const
       })
 
@@ -186,11 +188,11 @@ export class Waiters extends Context.Service<Waiters, {
         if (!wait.looking && waits.has(wait)) work(wait, lookUp(wait))
       }
 
-      const begin = (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
-        const wait = new Wait(liveAgents.here(agentId), key, limit, settled, wake)
+      const begin = ({ agentId, check }: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
+        const wait = new Wait(liveAgents.here(agentId), check, limit, settled, wake)
         waits.add(wait)
         some.openUnsafe()
-        work(wait, Effect.flatMap(join(wait.listener, key), () => {
+        work(wait, Effect.flatMap(join(wait.listener, check), () => {
           wait.until = now() + timeoutMs
           return lookUp(wait)
         }))
@@ -215,9 +217,9 @@ export class Waiters extends Context.Service<Waiters, {
 
       return Waiters.of({
         listen,
-        wait: (agentId, key, limit, timeoutMs) =>
+        wait: (principal, limit, timeoutMs) =>
           Effect.callback((resume) => {
-            const wait = begin(agentId, key, limit, timeoutMs, resume)
+            const wait = begin(principal, limit, timeoutMs, resume)
             return Effect.sync(() => cancel(wait))
           }),
         begin,

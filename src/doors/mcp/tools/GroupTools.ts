@@ -26,8 +26,8 @@ export const groupTools = [
       invites: Schema.Array(AddResult),
       not_invited: Schema.Array(Schema.String)
     },
-    run: (body, call) =>
-      Effect.map(call.call<typeof CreatedGroup.Encoded>("POST", "/v1/groups", body), ({ body: { add_results, group, skipped } }) => ({
+    run: (body, api) =>
+      Effect.map(api.call<typeof CreatedGroup.Encoded>("POST", "/v1/groups", body), ({ body: { add_results, group, skipped } }) => ({
         value: {
           ok: true as const,
           group_id: group.id,
@@ -42,39 +42,39 @@ export const groupTools = [
     kind: "reads",
     input: { group_id: given },
     output: Group.fields,
-    run: ({ group_id }, call) => Effect.map(call.call<typeof Group.Encoded>("GET", path`/v1/groups/${group_id}`), ({ body }) => ({ value: body }))
+    run: ({ group_id }, api) => Effect.map(api.call<typeof Group.Encoded>("GET", path`/v1/groups/${group_id}`), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_update_group", {
     kind: "sets",
     input: { group_id: given, name: optional(Schema.String), description: optional(Schema.String) },
     output: Group.fields,
-    run: ({ description, group_id, name }, call) =>
-      Effect.map(call.call<typeof Group.Encoded>("PATCH", path`/v1/groups/${group_id}`, { name, description }), ({ body }) => ({ value: body }))
+    run: ({ description, group_id, name }, api) =>
+      Effect.map(api.call<typeof Group.Encoded>("PATCH", path`/v1/groups/${group_id}`, { name, description }), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_invite_to_group", {
     kind: "sets",
     own: true,
     input: { group_id: given, handle: given },
     output: AddResult.fields,
-    run: ({ group_id, handle }, call) =>
-      Effect.map(call.call<typeof AddResult.Encoded>("POST", path`/v1/groups/${group_id}/members`, { handle }), ({ body }) => ({ value: body }))
+    run: ({ group_id, handle }, api) =>
+      Effect.map(api.call<typeof AddResult.Encoded>("POST", path`/v1/groups/${group_id}/members`, { handle }), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_remove_from_group", {
     kind: "removes",
     own: true,
     input: { group_id: given, handle: given },
     output: { ok, group_id: Schema.String, handle: Schema.String },
-    run: ({ group_id, handle }, call) =>
-      Effect.as(call.call("DELETE", path`/v1/groups/${group_id}/members/${handle}`), { value: { ok: true as const, group_id, handle } })
+    run: ({ group_id, handle }, api) =>
+      Effect.as(api.call("DELETE", path`/v1/groups/${group_id}/members/${handle}`), { value: { ok: true as const, group_id, handle } })
   }),
   tool("agentchat_set_group_role", {
     kind: "sets",
     own: true,
     input: { group_id: given, handle: given, role: Role },
     output: { ok, group_id: Schema.String, handle: Schema.String, role: Role },
-    run: ({ group_id, handle, role }, call) =>
+    run: ({ group_id, handle, role }, api) =>
       Effect.as(
-        call.call(
+        api.call(
           "POST",
           role === "admin"
             ? path`/v1/groups/${group_id}/members/${handle}/promote`
@@ -88,9 +88,9 @@ export const groupTools = [
     own: true,
     input: { group_id: given },
     output: { ok, group_id: Schema.String, promoted_handle: Schema.NullOr(Schema.String) },
-    run: ({ group_id }, call) =>
+    run: ({ group_id }, api) =>
       Effect.map(
-        call.call<{ readonly promoted_handle: string | null }>("POST", path`/v1/groups/${group_id}/leave`),
+        api.call<{ readonly promoted_handle: string | null }>("POST", path`/v1/groups/${group_id}/leave`),
         ({ body }) => ({ value: { ok: true as const, group_id, promoted_handle: body.promoted_handle } })
       )
   }),
@@ -98,8 +98,8 @@ export const groupTools = [
     kind: "reads",
     input: {},
     output: { count: Schema.Int, invites: Schema.Array(GroupInvite) },
-    run: (_, call) =>
-      Effect.map(call.call<ReadonlyArray<typeof GroupInvite.Encoded>>("GET", "/v1/groups/invites"), ({ body }) => ({
+    run: (_, api) =>
+      Effect.map(api.call<ReadonlyArray<typeof GroupInvite.Encoded>>("GET", "/v1/groups/invites"), ({ body }) => ({
         value: { count: body.length, invites: body }
       }))
   }),
@@ -107,9 +107,9 @@ export const groupTools = [
     kind: "sets",
     input: { invite_id: given },
     output: { ok, group_id: Schema.String, name: Schema.String, member_count: Schema.Int, your_role: Role },
-    run: ({ invite_id }, call) =>
+    run: ({ invite_id }, api) =>
       Effect.map(
-        call.call<typeof Group.Encoded>("POST", path`/v1/groups/invites/${invite_id}/accept`),
+        api.call<typeof Group.Encoded>("POST", path`/v1/groups/invites/${invite_id}/accept`),
         ({ body: { id, member_count, name, your_role } }) => ({
           value: { ok: true as const, group_id: id, name, member_count, your_role }
         })
@@ -120,7 +120,7 @@ export const groupTools = [
     own: true,
     input: { invite_id: given },
     output: { ok, invite_id: Schema.String },
-    run: ({ invite_id }, call) =>
-      Effect.as(call.call("DELETE", path`/v1/groups/invites/${invite_id}`), { value: { ok: true as const, invite_id } })
+    run: ({ invite_id }, api) =>
+      Effect.as(api.call("DELETE", path`/v1/groups/invites/${invite_id}`), { value: { ok: true as const, invite_id } })
   })
 ]

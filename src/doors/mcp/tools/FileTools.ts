@@ -3,7 +3,7 @@ import { hash } from "node:crypto"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { path } from "#domain/auth/ApiCalls"
 import { given, send, Sent, targetOf } from "./MessageTools.ts"
-import { howToUpload } from "./Texts.ts"
+import { howToUpload } from "../Texts.ts"
 import { tool } from "./Tool.ts"
 
 /** Files of up to this many bytes are part of the call or its result. Larger files are uploaded and downloaded by URL. */
@@ -45,11 +45,11 @@ export const fileTools = [
       message: Schema.NullOr(Schema.Struct(Sent)),
       upload: Schema.NullOr(Schema.Struct({ upload_url: Schema.String, expires_in: Schema.Int, next: Schema.String }))
     },
-    run: Effect.fnUntraced(function*(args, call) {
+    run: Effect.fnUntraced(function*(args, api) {
       const { attachment_id, client_msg_id, content_type, data, filename, sha256, size, text, to } = args
       const deliver = (id: string) =>
         Effect.map(
-          send(call, to, client_msg_id, "file", { attachment_id: id, ...(text === undefined || text === "" ? {} : { text }) }),
+          send(api, to, client_msg_id, "file", { attachment_id: id, ...(text === undefined || text === "" ? {} : { text }) }),
           (message) => ({ value: { sent: true, attachment_id: id, message, upload: null } })
         )
       if (attachment_id !== undefined) return yield* deliver(attachment_id)
@@ -58,7 +58,7 @@ export const fileTools = [
       if (bytes !== undefined && bytes.length > MAX_INLINE) {
         return yield* ValidationFailed.field("data", `may hold at most ${MAX_INLINE} bytes: leave it out and give size and sha256`)
       }
-      const { body } = yield* call.call<Reserved>("POST", "/v1/uploads", {
+      const { body } = yield* api.call<Reserved>("POST", "/v1/uploads", {
         ...targetOf(to),
         filename,
         content_type,
@@ -69,7 +69,7 @@ export const fileTools = [
         const { attachment_id: id, expires_in, upload_url } = body
         return { value: { sent: false, attachment_id: id, message: null, upload: { upload_url, expires_in, next: howToUpload(id, expires_in) } } }
       }
-      yield* call.fill(body.attachment_id, bytes)
+      yield* api.fill(body.attachment_id, bytes)
       return yield* deliver(body.attachment_id)
     })
   }),
@@ -84,9 +84,9 @@ export const fileTools = [
       inline: Schema.Boolean,
       download_url: Schema.NullOr(Schema.String)
     },
-    run: Effect.fnUntraced(function*({ attachment_id }, call) {
-      const { headers } = yield* call.call("GET", path`/v1/attachments/${attachment_id}`)
-      const { bytes, contentType, filename, size } = yield* call.open(attachment_id)
+    run: Effect.fnUntraced(function*({ attachment_id }, api) {
+      const { headers } = yield* api.call("GET", path`/v1/attachments/${attachment_id}`)
+      const { bytes, contentType, filename, size } = yield* api.open(attachment_id)
       const url = headers["location"] ?? ""
       const value = {
         attachment_id,

@@ -2,7 +2,7 @@ import { fileTools } from "./FileTools.ts"
 import { groupTools } from "./GroupTools.ts"
 import { messageTools } from "./MessageTools.ts"
 import { peopleTools } from "./PeopleTools.ts"
-import { type ToolName, tools as texts } from "./Texts.ts"
+import { type ToolName, tools as texts } from "../Texts.ts"
 import type { Tool } from "./Tool.ts"
 
 const byName = new Map<string, Tool>([...messageTools, ...fileTools, ...groupTools, ...peopleTools].map((tool) => [tool.name, tool]))

@@ -3,18 +3,15 @@ import { isStorableJson } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { invalid } from "#ground/wire/WireErrors"
 import type { CurrentAgent } from "#domain/auth/Authorization"
-import type { WaitRefusal } from "#doors/realtime/Listeners"
 import type { Waited } from "#doors/realtime/Waiters"
 import type { ApiCalls, Refusal } from "#domain/auth/ApiCalls"
-import { type ToolName, tools as texts } from "./Texts.ts"
+import { type ToolName, tools as texts } from "../Texts.ts"
 
 /** The services that a tool has for one request of one agent. */
-export interface ToolCall extends ApiCalls {
+export interface ToolApi extends ApiCalls {
   readonly agent: CurrentAgent["Service"]
   /** A random, unique client_msg_id. */
   readonly freshId: () => string
-  /** Waits for messages, with progress notifications if the client asked for them. */
-  readonly wait: (limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
   /** Stores the bytes of an attachment for which `POST /v1/uploads` has reserved an id. */
   readonly fill: (attachmentId: string, bytes: Buffer) => Effect.Effect<void, Refusal>
   /** Reads an attachment. `bytes` is undefined if the file is too large to be part of an answer. */
@@ -32,19 +29,25 @@ export interface EmbeddedFile {
   readonly bytes: Buffer
 }
 
-export interface ToolAnswer {
-  readonly value: object
+export interface ToolAnswer<A extends object = object> {
+  readonly value: A
   readonly file?: EmbeddedFile
   readonly link?: { readonly uri: string; readonly name: string; readonly mimeType: string; readonly size: number }
 }
 
-/** The wait that a tool has still to do after all its other work, and how to make the answer from it. */
-export interface ToolWait {
+/** A wait for messages that has to follow the work of a tool, and the function that makes the tool's answer from its result. */
+export interface ToolWait<A extends object = object> {
   /** The answer shows up to this many messages. */
   readonly limit: number
   readonly timeoutMs: number
-  readonly answer: (waited: Waited) => ToolAnswer
+  readonly answer: (waited: Waited) => ToolAnswer<A>
 }
+
+/** What the work of a tool ends with: the answer, or a wait that its caller has to do. */
+export type ToolResult<A extends object = object> = ToolAnswer<A> | ToolWait<A>
+
+/** Whether the work of a tool ended with a wait. */
+export const isWait = (result: ToolResult): result is ToolWait => "timeoutMs" in result
 
 export interface Hints {
   readonly readOnlyHint: boolean
@@ -69,9 +72,9 @@ export interface Tool {
   readonly foreign: boolean
   /** Whether a host that loads the definitions of tools only after a search should load this tool at the start. */
   readonly alwaysLoad: boolean
-  readonly run: (given: unknown, call: ToolCall) => Effect.Effect<ToolAnswer, Refusal>
-  /** Only a tool that waits has it: does what `run` does up to the wait, for callers that wait without a fiber. */
-  readonly begin?: (given: unknown, call: ToolCall) => Effect.Effect<ToolWait, Refusal>
+  /** Whether `run` can end with a wait. */
+  readonly waits: boolean
+  readonly run: (given: unknown, api: ToolApi) => Effect.Effect<ToolResult, Refusal>
 }
 
 /** What a tool changes. The hints for the client follow from it. */
@@ -119,9 +122,6 @@ const lenient = (given: unknown, schema: JsonSchema): unknown => {
   )
 }
 
-/** What a tool does with its decoded arguments. */
-type Run<I extends Record<string, Schema.Codec<unknown>>, A> = (given: Schema.Struct<I>["Type"], call: ToolCall) => Effect.Effect<A, Refusal>
-
 /** Makes a tool from its schemas and its behaviour. Its texts are in Texts.ts. */
 export const tool = <const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
   name: ToolName,
@@ -130,24 +130,15 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
     /** Set if the answer cannot hold texts of other agents. */
     readonly own?: true
     readonly alwaysLoad?: true
+    readonly waits?: true
     readonly input: I
     readonly output: O
-    readonly run: Run<I, ToolAnswer & { readonly value: Schema.Struct<O>["Encoded"] }>
-    readonly begin?: Run<I, ToolWait>
+    readonly run: (given: Schema.Struct<I>["Type"], api: ToolApi) => Effect.Effect<ToolResult<Schema.Struct<O>["Encoded"]>, Refusal>
   }
 ): Tool => {
   const { description, title, ...text } = texts[name]
   const inputSchema = schemaOf(spec.input, text.arguments)
   const decode = Schema.decodeUnknownEffect(Schema.Struct(spec.input))
-  const decoding = <A>(run: Run<I, A>) => (given: unknown, call: ToolCall): Effect.Effect<A, Refusal> =>
-    isStorableJson(given)
-      ? Effect.flatMap(
-        Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
-        (decoded) => run(decoded as Schema.Struct<I>["Type"], call)
-      )
-      : Effect.fail(new ValidationFailed({
-        message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
-      }))
   return {
     name,
     title,
@@ -157,7 +148,15 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
     annotations: hintsOf(spec.kind),
     foreign: spec.own !== true,
     alwaysLoad: spec.alwaysLoad === true,
-    run: decoding(spec.run),
-    ...(spec.begin === undefined ? {} : { begin: decoding(spec.begin) })
+    waits: spec.waits === true,
+    run: (given, api) =>
+      isStorableJson(given)
+        ? Effect.flatMap(
+          Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
+          (decoded) => spec.run(decoded as Schema.Struct<I>["Type"], api)
+        )
+        : Effect.fail(new ValidationFailed({
+          message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
+        }))
   }
 }

@@ -6,8 +6,8 @@ import { DateTimeString } from "#ground/wire/Text"
 import { path, query, type Refusal } from "#domain/auth/ApiCalls"
 import { replyOf, Sender, shown, ShownConversation, shownConversation, ShownMessage, waiting, WaitingMessage } from "./Shown.ts"
 import type { Waited } from "#doors/realtime/Waiters"
-import { afterWait, boundary } from "./Texts.ts"
-import { tool, type ToolCall } from "./Tool.ts"
+import { afterWait, boundary } from "../Texts.ts"
+import { tool, type ToolAnswer, type ToolApi } from "./Tool.ts"
 
 type Raw = typeof Message.Encoded
 
@@ -45,16 +45,16 @@ export const Sent = {
 }
 
 export const send = Effect.fnUntraced(function*(
-  call: ToolCall,
+  api: ToolApi,
   to: string,
   clientMsgId: string | undefined,
   type: "text" | "file",
   content: object,
   replyTo?: string
 ) {
-  const { body, headers } = yield* call.call<Raw>("POST", "/v1/messages", {
+  const { body, headers } = yield* api.call<Raw>("POST", "/v1/messages", {
     ...targetOf(to),
-    client_msg_id: clientMsgId ?? call.freshId(),
+    client_msg_id: clientMsgId ?? api.freshId(),
     type,
     content,
     ...(replyTo === undefined ? {} : { metadata: { reply_to: replyTo } })
@@ -70,19 +70,19 @@ export const send = Effect.fnUntraced(function*(
   }
 })
 
-const history = (call: ToolCall, id: string, params: Readonly<Record<string, string | number | undefined>>) =>
+const history = (api: ToolApi, id: string, params: Readonly<Record<string, string | number | undefined>>) =>
   Effect.map(
-    call.call<ReadonlyArray<Raw>>("GET", path`/v1/messages/${id}` + query(params)),
+    api.call<ReadonlyArray<Raw>>("GET", path`/v1/messages/${id}` + query(params)),
     ({ body }) => body
   )
 
 /** Messages of a conversation by their ids, each with a read of its own. A message that is not found is left out. */
-const byIds = (call: ToolCall, conversation: string, ids: ReadonlyArray<string>) =>
+const byIds = (api: ToolApi, conversation: string, ids: ReadonlyArray<string>) =>
   Effect.map(
     Effect.forEach(
       ids,
       (id) =>
-        history(call, conversation, { limit: 1, around_message_id: id }).pipe(
+        history(api, conversation, { limit: 1, around_message_id: id }).pipe(
           Effect.map((rows) => rows.filter((row) => row.id === id)),
           Effect.catch((refusal: Refusal) => refusal.code === "MESSAGE_NOT_FOUND" ? Effect.succeed([]) : Effect.fail(refusal))
         ),
@@ -136,29 +136,29 @@ export const conversationShape = {
 }
 
 /** Whether an agent is a contact of the caller, and the caller's note on it; null if this cannot be read now. */
-const relationshipWith = (call: ToolCall, handle: string) =>
-  Effect.match(call.call<typeof ContactCheck.Encoded>("GET", path`/v1/contacts/${handle}`), {
+const relationshipWith = (api: ToolApi, handle: string) =>
+  Effect.match(api.call<typeof ContactCheck.Encoded>("GET", path`/v1/contacts/${handle}`), {
     onFailure: () => null,
     onSuccess: ({ body: { added_at, is_contact, notes } }) => ({ is_contact, added_at, note: notes })
   })
 
 /** Reads a part of a conversation for the caller: its messages, its context, and the messages of `attention` and of replies. */
 export const readConversation = Effect.fnUntraced(function*(
-  call: ToolCall,
+  api: ToolApi,
   id: string,
   limit: number,
   at: { readonly around?: string | undefined; readonly before?: number | undefined; readonly after?: number | undefined },
   attention: ReadonlyArray<string> = []
 ) {
-  const self = call.agent.handle
-  const rows = yield* history(call, id, { limit, around_message_id: at.around, before_seq: at.before, after_seq: at.after })
-  const { body: context } = yield* call.call<typeof ConversationContext.Encoded>("GET", path`/v1/conversations/${id}/context`)
+  const self = api.agent.handle
+  const rows = yield* history(api, id, { limit, around_message_id: at.around, before_seq: at.before, after_seq: at.after })
+  const { body: context } = yield* api.call<typeof ConversationContext.Encoded>("GET", path`/v1/conversations/${id}/context`)
   const messages = at.after === undefined ? rows.toReversed() : rows
   const known = new Map(messages.map((row) => [row.id, row]))
   const wanted = [...new Set(attention)]
-  for (const row of yield* byIds(call, id, wanted.filter((one) => !known.has(one)))) known.set(row.id, row)
+  for (const row of yield* byIds(api, id, wanted.filter((one) => !known.has(one)))) known.set(row.id, row)
   const parents = [...known.values()].flatMap((row) => replyOf(row) ?? []).filter((one) => !known.has(one))
-  for (const row of yield* byIds(call, id, [...new Set(parents)].slice(0, MAX_PARENTS))) known.set(row.id, row)
+  for (const row of yield* byIds(api, id, [...new Set(parents)].slice(0, MAX_PARENTS))) known.set(row.id, row)
   const focus = at.around === undefined ? messages.at(-1) : known.get(at.around)
   const place = new Map(messages.map((row, i) => [row.id, i]))
   const oldest = messages[0]?.seq ?? null
@@ -167,7 +167,7 @@ export const readConversation = Effect.fnUntraced(function*(
   // In a direct conversation, `context` already has the relationship with the sender.
   const relationship = focus === undefined || focus.sender === self || context.relationship !== null
     ? null
-    : yield* relationshipWith(call, focus.sender)
+    : yield* relationshipWith(api, focus.sender)
   return {
     security_boundary: boundary,
     conversation: {
@@ -225,16 +225,16 @@ const waitOutput = {
   messages: Schema.Array(WaitingMessage)
 }
 
-/** The part of `agentchat_wait_for_messages` before the wait: it acknowledges the messages up to `acknowledge_through`. */
-const beginWait = Effect.fnUntraced(function*(
+/** Acknowledges the messages up to `acknowledge_through`, and then waits. */
+const waitForMessages = Effect.fnUntraced(function*(
   { acknowledge_through, limit = WAIT_LIMIT, timeout_seconds = WAIT_SECONDS }: Schema.Struct<typeof waitInput>["Type"],
-  call: ToolCall
+  api: ToolApi
 ) {
-  const { handle } = call.agent
+  const { handle } = api.agent
   const acknowledged = acknowledge_through === undefined || acknowledge_through === ""
     ? 0
-    : (yield* call.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id: acknowledge_through })).body.acked
-  const answer = ({ outcome, rows }: Waited): { readonly value: Schema.Struct<typeof waitOutput>["Encoded"] } => {
+    : (yield* api.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id: acknowledge_through })).body.acked
+  const answer = ({ outcome, rows }: Waited): ToolAnswer<Schema.Struct<typeof waitOutput>["Encoded"]> => {
     const messages = rows.map((row) => waiting(JSON.parse(row) as Raw, handle))
     return {
       value: {
@@ -256,19 +256,18 @@ export const messageTools = [
   tool("agentchat_wait_for_messages", {
     kind: "sets",
     alwaysLoad: true,
+    waits: true,
     input: waitInput,
     output: waitOutput,
-    begin: beginWait,
-    run: (given, call) =>
-      Effect.flatMap(beginWait(given, call), ({ answer, limit, timeoutMs }) => Effect.map(call.wait(limit, timeoutMs), answer))
+    run: waitForMessages
   }),
   tool("agentchat_acknowledge", {
     kind: "sets",
     own: true,
     input: { last_delivery_id: given },
     output: { acked: Schema.Int },
-    run: ({ last_delivery_id }, call) =>
-      Effect.map(call.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id }), ({ body }) => ({ value: body }))
+    run: ({ last_delivery_id }, api) =>
+      Effect.map(api.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id }), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_list_inbox", {
     kind: "reads",
@@ -282,9 +281,9 @@ export const messageTools = [
       next_offset: Schema.NullOr(Schema.Int),
       conversations: Schema.Array(ShownConversation)
     },
-    run: ({ limit = 25, offset = 0 }, call) =>
+    run: ({ limit = 25, offset = 0 }, api) =>
       Effect.map(
-        call.call<ReadonlyArray<typeof ConversationListItem.Encoded>>("GET", "/v1/conversations" + query({ limit, offset })),
+        api.call<ReadonlyArray<typeof ConversationListItem.Encoded>>("GET", "/v1/conversations" + query({ limit, offset })),
         ({ body, headers }) => {
           const total = Number(headers["x-total-count"] ?? body.length)
           const next = offset + body.length
@@ -314,10 +313,10 @@ export const messageTools = [
       after_seq: optional(from0)
     },
     output: conversationShape,
-    run: ({ after_seq, around_message_id, attention_message_ids, before_seq, conversation_id, limit = 30 }, call) =>
+    run: ({ after_seq, around_message_id, attention_message_ids, before_seq, conversation_id, limit = 30 }, api) =>
       Effect.map(
         readConversation(
-          call,
+          api,
           conversation_id,
           limit,
           { around: around_message_id, before: before_seq, after: after_seq },
@@ -337,9 +336,9 @@ export const messageTools = [
       client_msg_id: optional(Schema.String)
     },
     output: Sent,
-    run: ({ client_msg_id, reply_to, text, to }, call) =>
+    run: ({ client_msg_id, reply_to, text, to }, api) =>
       Effect.map(
-        send(call, to, client_msg_id, "text", { text }, reply_to === "" ? undefined : reply_to),
+        send(api, to, client_msg_id, "text", { text }, reply_to === "" ? undefined : reply_to),
         (value) => ({ value })
       )
   }),
@@ -348,23 +347,23 @@ export const messageTools = [
     own: true,
     input: { message_id: given },
     output: { ok, message_id: Schema.String },
-    run: ({ message_id }, call) =>
-      Effect.as(call.call("POST", path`/v1/messages/${message_id}/read`), { value: { ok: true as const, message_id } })
+    run: ({ message_id }, api) =>
+      Effect.as(api.call("POST", path`/v1/messages/${message_id}/read`), { value: { ok: true as const, message_id } })
   }),
   tool("agentchat_hide_message", {
     kind: "removes",
     own: true,
     input: { message_id: given },
     output: { ok, message_id: Schema.String },
-    run: ({ message_id }, call) =>
-      Effect.as(call.call("DELETE", path`/v1/messages/${message_id}`), { value: { ok: true as const, message_id } })
+    run: ({ message_id }, api) =>
+      Effect.as(api.call("DELETE", path`/v1/messages/${message_id}`), { value: { ok: true as const, message_id } })
   }),
   tool("agentchat_hide_conversation", {
     kind: "removes",
     own: true,
     input: { conversation_id: given },
     output: { ok, conversation_id: Schema.String },
-    run: ({ conversation_id }, call) =>
-      Effect.as(call.call("DELETE", path`/v1/conversations/${conversation_id}`), { value: { ok: true as const, conversation_id } })
+    run: ({ conversation_id }, api) =>
+      Effect.as(api.call("DELETE", path`/v1/conversations/${conversation_id}`), { value: { ok: true as const, conversation_id } })
   })
 ]

@@ -28,7 +28,7 @@ export const peopleTools = [
     own: true,
     input: {},
     output: AgentRecord.fields,
-    run: (_, call) => Effect.map(call.call<typeof AgentRecord.Encoded>("GET", "/v1/agents/me"), ({ body }) => ({ value: body }))
+    run: (_, api) => Effect.map(api.call<typeof AgentRecord.Encoded>("GET", "/v1/agents/me"), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_update_profile", {
     kind: "sets",
@@ -40,9 +40,9 @@ export const peopleTools = [
       invite_policy: optional(PolicySchema)
     },
     output: AgentRecord.fields,
-    run: ({ description, display_name, inbox_mode, invite_policy }, call) =>
+    run: ({ description, display_name, inbox_mode, invite_policy }, api) =>
       Effect.map(
-        call.call<typeof AgentRecord.Encoded>("PATCH", path`/v1/agents/${call.agent.handle}`, {
+        api.call<typeof AgentRecord.Encoded>("PATCH", path`/v1/agents/${api.agent.handle}`, {
           display_name,
           description,
           settings: { inbox_mode, group_invite_policy: invite_policy }
@@ -54,7 +54,7 @@ export const peopleTools = [
     kind: "reads",
     input: { handle: given },
     output: Card.fields,
-    run: ({ handle }, call) => Effect.map(call.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`), ({ body }) => ({ value: body }))
+    run: ({ handle }, api) => Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_search_directory", {
     kind: "reads",
@@ -65,9 +65,9 @@ export const peopleTools = [
       agents: Schema.Array(DirectoryEntry),
       next_cursor: Schema.NullOr(Schema.String)
     },
-    run: ({ cursor, limit, prefix }, call) =>
+    run: ({ cursor, limit, prefix }, api) =>
       Effect.map(
-        call.call<{
+        api.call<{
           readonly total: number
           readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded>
           readonly next_cursor: string | null
@@ -79,9 +79,9 @@ export const peopleTools = [
     kind: "reads",
     input: { limit: optional(between(1, 100)), offset: optional(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))) },
     output: { count: Schema.Int, ...ContactPage.fields },
-    run: ({ limit, offset }, call) =>
+    run: ({ limit, offset }, api) =>
       Effect.map(
-        call.call<typeof ContactPage.Encoded>("GET", "/v1/contacts" + query({ limit: limit ?? 50, offset })),
+        api.call<typeof ContactPage.Encoded>("GET", "/v1/contacts" + query({ limit: limit ?? 50, offset })),
         ({ body }) => ({ value: { count: body.contacts.length, ...body } })
       )
   }),
@@ -90,10 +90,10 @@ export const peopleTools = [
     own: true,
     input: { handle: given, note: optional(Schema.String) },
     output: { ...done, note_saved: Schema.Boolean },
-    run: Effect.fnUntraced(function*({ handle, note }, call) {
-      yield* call.call("POST", "/v1/contacts", note === undefined ? { handle } : { handle, notes: note })
+    run: Effect.fnUntraced(function*({ handle, note }, api) {
+      yield* api.call("POST", "/v1/contacts", note === undefined ? { handle } : { handle, notes: note })
       // POST does not change the note of an agent that is a contact already.
-      if (note !== undefined) yield* call.call("PATCH", path`/v1/contacts/${handle}`, { notes: note })
+      if (note !== undefined) yield* api.call("PATCH", path`/v1/contacts/${handle}`, { notes: note })
       return { value: { ok: true as const, handle: shown(handle), note_saved: note !== undefined } }
     })
   }),
@@ -102,16 +102,16 @@ export const peopleTools = [
     own: true,
     input: { handle: given },
     output: done,
-    run: ({ handle }, call) =>
-      Effect.as(call.call("DELETE", path`/v1/contacts/${handle}`), { value: { ok: true as const, handle: shown(handle) } })
+    run: ({ handle }, api) =>
+      Effect.as(api.call("DELETE", path`/v1/contacts/${handle}`), { value: { ok: true as const, handle: shown(handle) } })
   }),
   tool("agentchat_block_agent", {
     kind: "removes",
     own: true,
     input: { handle: given },
     output: { ...done, blocked: ok },
-    run: ({ handle }, call) =>
-      Effect.as(call.call("POST", path`/v1/contacts/${handle}/block`), {
+    run: ({ handle }, api) =>
+      Effect.as(api.call("POST", path`/v1/contacts/${handle}/block`), {
         value: { ok: true as const, handle: shown(handle), blocked: true as const }
       })
   }),
@@ -120,8 +120,8 @@ export const peopleTools = [
     own: true,
     input: { handle: given },
     output: { ...done, outcome: Schema.Literal("unblocked") },
-    run: ({ handle }, call) =>
-      Effect.as(call.call("DELETE", path`/v1/contacts/${handle}/block`), {
+    run: ({ handle }, api) =>
+      Effect.as(api.call("DELETE", path`/v1/contacts/${handle}/block`), {
         value: { ok: true as const, handle: shown(handle), outcome: "unblocked" as const }
       })
   }),
@@ -130,8 +130,8 @@ export const peopleTools = [
     own: true,
     input: { handle: given, reason: optional(Schema.String) },
     output: { ...done, reported: ok, blocked: ok },
-    run: ({ handle, reason }, call) =>
-      Effect.as(call.call("POST", path`/v1/contacts/${handle}/report`, reason === undefined ? undefined : { reason }), {
+    run: ({ handle, reason }, api) =>
+      Effect.as(api.call("POST", path`/v1/contacts/${handle}/report`, reason === undefined ? undefined : { reason }), {
         value: { ok: true as const, handle: shown(handle), reported: true as const, blocked: true as const }
       })
   }),
@@ -140,9 +140,9 @@ export const peopleTools = [
     own: true,
     input: { status: PresenceStatusSchema, custom_message: optional(Schema.String) },
     output: Presence.fields,
-    run: ({ custom_message, status }, call) =>
+    run: ({ custom_message, status }, api) =>
       Effect.map(
-        call.call<typeof Presence.Encoded>("PUT", "/v1/presence", { status, custom_message }),
+        api.call<typeof Presence.Encoded>("PUT", "/v1/presence", { status, custom_message }),
         ({ body }) => ({ value: body })
       )
   }),
@@ -150,9 +150,9 @@ export const peopleTools = [
     kind: "reads",
     input: { handles: Schema.Array(given).check(Schema.isMinLength(1), Schema.isMaxLength(100)) },
     output: { presences: Schema.Array(Presence) },
-    run: ({ handles }, call) =>
+    run: ({ handles }, api) =>
       Effect.map(
-        call.call<{ readonly presences: ReadonlyArray<typeof Presence.Encoded> }>("POST", "/v1/presence/batch", { handles }),
+        api.call<{ readonly presences: ReadonlyArray<typeof Presence.Encoded> }>("POST", "/v1/presence/batch", { handles }),
         ({ body }) => ({ value: body })
       )
   }),
@@ -161,9 +161,9 @@ export const peopleTools = [
     own: true,
     input: { handle: optional(given), conversation_id: optional(given), muted_until: optional(Schema.String) },
     output: Mute.fields,
-    run: Effect.fnUntraced(function*({ conversation_id, handle, muted_until }, call) {
+    run: Effect.fnUntraced(function*({ conversation_id, handle, muted_until }, api) {
       yield* mutePath(handle, conversation_id)
-      const { body } = yield* call.call<typeof Mute.Encoded>("POST", "/v1/mutes", {
+      const { body } = yield* api.call<typeof Mute.Encoded>("POST", "/v1/mutes", {
         ...(handle === undefined
           ? { target_kind: "conversation", target_id: conversation_id }
           : { target_kind: "agent", target_handle: handle }),
@@ -177,17 +177,17 @@ export const peopleTools = [
     own: true,
     input: { handle: optional(given), conversation_id: optional(given) },
     output: { ok },
-    run: ({ conversation_id, handle }, call) =>
-      Effect.flatMap(mutePath(handle, conversation_id), (url) => Effect.as(call.call("DELETE", url), { value: { ok: true as const } }))
+    run: ({ conversation_id, handle }, api) =>
+      Effect.flatMap(mutePath(handle, conversation_id), (url) => Effect.as(api.call("DELETE", url), { value: { ok: true as const } }))
   }),
   tool("agentchat_list_mutes", {
     kind: "reads",
     own: true,
     input: { limit: optional(between(1, 200)), cursor: optional(Schema.String) },
     output: { count: Schema.Int, ...MutePage.fields },
-    run: ({ cursor, limit }, call) =>
+    run: ({ cursor, limit }, api) =>
       Effect.map(
-        call.call<typeof MutePage.Encoded>("GET", "/v1/mutes" + query({ limit: limit ?? 50, cursor: cursor === "" ? undefined : cursor })),
+        api.call<typeof MutePage.Encoded>("GET", "/v1/mutes" + query({ limit: limit ?? 50, cursor: cursor === "" ? undefined : cursor })),
         ({ body }) => ({ value: { count: body.mutes.length, ...body } })
       )
   })

@@ -1,0 +1,13 @@
+import { Context, type Effect } from "effect"
+import type { Agent } from "#domain/agents/Agent"
+import type { Unauthorized, Unavailable } from "#ground/wire/WireError"
+
+/** The agent for which a request is made. Whatever works for the request gets this object and never the agent's key. */
+export interface Principal {
+  readonly agentId: string
+  /** The agent's account as it is now, as `Auth.authenticate` returns it. Fails if the credential of the request is no longer valid. */
+  readonly check: Effect.Effect<Agent, Unauthorized | Unavailable>
+}
+
+/** The principal of a call to this API from inside the process (ApiCalls.ts). A request over the network has a key instead. */
+export const CurrentPrincipal = Context.Reference<Principal | undefined>("parley/auth/CurrentPrincipal", { defaultValue: () => undefined })
