@@ -4,15 +4,25 @@ import { AgentSuspended } from "#domain/agents/Agent"
 import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
-import type { RpcId } from "./A2aErrors.ts"
+import type { Protocol } from "#ground/http/Protocol"
 import { bearerOf } from "#ground/wire/Bearer"
 import { PROTOCOL } from "./AgentCard.ts"
 import { makeCardRoute } from "./AgentCardHttp.ts"
 import type { Call } from "./Call.ts"
 import { makeEventStream } from "./EventStream.ts"
-import { A2aFailure, type Failure, json, refusing, REST_TYPE, restRefusal, rpcRefusal } from "./Failure.ts"
+import { A2aFailure, a2aRestBody, a2aRpcBody, type Failure, json, refusing, REST_TYPE, restRefusal, type RpcId, rpcRefusal } from "./Failure.ts"
 import type { Json } from "./Fields.ts"
 import { makeOperations, type Streamed } from "./Operations.ts"
+
+const A2A = "/a2a/"
+
+/** A2A, before its routes run (wire.md N). JSON-RPC is at `/a2a/{handle}`, and HTTP+JSON below it. */
+export const a2aProtocol: Protocol = {
+  includes: (path) => path.startsWith(A2A),
+  refusalBodyOf: (path) => path.includes("/", A2A.length) ? a2aRestBody : (failure) => a2aRpcBody(failure),
+  // A body may hold a file in base64.
+  bodyFactor: 1.5
+}
 
 const search = (request: HttpServerRequest.HttpServerRequest): URLSearchParams => new URL(request.url, "http://parley").searchParams
 
