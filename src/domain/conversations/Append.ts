@@ -77,7 +77,7 @@ ${also(`), slots AS MATERIALIZED (
   WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT recipient FROM checked WHERE holds AND may_send AND may_receive AND NOT known))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
-), counted AS MATERIALIZED (
+), backlogs AS MATERIALIZED (
   SELECT
     j.*, n.last_no, n.undelivered,
     n.undelivered + row_number() OVER (PARTITION BY j.recipient ORDER BY j.i) AS after
@@ -89,7 +89,7 @@ ${also(`), slots AS MATERIALIZED (
     w.*,
     w.base + row_number() OVER (PARTITION BY w.conv ORDER BY w.i) AS seq,
     w.last_no + w.after - w.undelivered AS no
-  FROM counted w
+  FROM backlogs w
   WHERE w.uncapped OR w.after <= $2
 ${also(`), opened AS (
   INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
@@ -133,7 +133,7 @@ SELECT
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
   own.last_no AS sender_last_no, j.overtaken, j.hooked
 FROM checked j
-LEFT JOIN counted w ON w.i = j.i
+LEFT JOIN backlogs w ON w.i = j.i
 LEFT JOIN fresh f ON f.i = j.i
 LEFT JOIN LATERAL (SELECT * FROM inboxes WHERE agent_id = j.sender OFFSET 0) own ON true
 ORDER BY j.i`
