@@ -148,7 +148,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByText("LIMITS_CARDS_PER_MINUTE is 900000 for all.").waitFor()
     assert.deepInclude(await inForce(), { value: 900_000 })
     await limit.getByRole("button", { name: "Take back" }).click()
-    await page.getByText("the change is taken back").waitFor()
+    await page.getByText("the change is reset").waitFor()
 
     await go("Audit")
     await page.getByRole("region", { name: "Audit" }).getByText(EVIL).first().waitFor()
