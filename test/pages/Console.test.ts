@@ -185,7 +185,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByLabel("Type its handle").fill(bob.handle)
     await erase.click()
     await page.getByText("is erased.").waitFor()
-    await page.getByText("Nobody may ever have it again").waitFor()
+    await page.getByText("No other agent may ever have it").waitFor()
     assert.strictEqual((await bob.http.get("/v1/agents/me")).status, 401)
     await watched.accessible()
     await watched.close()

@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Readiness } from "#ground/platform/Readiness"
 
-/** The interval between measurements, and the shortest time over which a difference is corrected. */
+/** The interval between measurements. A difference is corrected over at least this time. */
 const INTERVAL_MS = 30_000
 /** How often to check whether this machine's wall clock was set. */
 const TICK_MS = 1_000
