@@ -83,7 +83,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
       found.push({ offset: answer - (before + after) / 2, error: (after - before) / 2 })
     }
     const best = found.reduce((a, b) => b.error < a.error ? b : a)
-    // Within the error the machine's own clock is right; using it gives all nodes on one machine the same time.
+    // If the machine's own clock is right within the error, it is used, so that all nodes on one machine have the same time.
     const own = machineOffset()
     return Math.abs(best.offset - own) <= best.error ? { ...best, offset: own } : best
   }))
