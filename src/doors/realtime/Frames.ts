@@ -87,7 +87,7 @@ export const clientFrames = {
       message_id: Schema.optionalKey(Name)
     }),
     ...Id
-  }).annotate({ description: "Everything up to this seq, or this message, has been read." }),
+  }).annotate({ description: "Marks all messages up to this seq, or this one message, as read." }),
   "typing.start": typing("typing.start"),
   "typing.stop": typing("typing.stop"),
   "presence.update": Schema.Struct({
