@@ -115,8 +115,9 @@ export class Tasks extends Context.Service<Tasks, {
       })
 
       /**
-       * The open tasks that these messages may change, oldest first. They are the tasks that the messages name, and one of the
-       * sender's oldest open tasks for each message that names none. Other open tasks are not read.
+       * The open tasks that these messages may change, oldest first. They are the tasks that the messages name. If an agent has
+       * sent a message that names no task, they are also the oldest open tasks that it must answer, as many as its messages. Other
+       * open tasks are not read.
        */
       const openFor = Effect.fnUntraced(function*(conversationId: string, messages: ReadonlyArray<Posted>) {
         const marks = messages.map(({ mark }) => mark)
