@@ -129,7 +129,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Disconnect an agent",
-      description: "Closes its sockets on all nodes; its clients may connect again at once.",
+      description: "Closes the agent's sockets on all nodes. Its clients may connect again at once.",
       parameters,
       body: because,
       answer: { ok: true, message: "2 sockets are closed.", sockets: 2 }
@@ -141,7 +141,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: [NotFound, Conflict]
     }).annotateMerge(documented({
       summary: "Suspend an agent",
-      description: "Its sends are refused from the commit on, its sockets closed on all nodes.",
+      description: "Refuses the agent's sends from the commit on, and closes its sockets on all nodes.",
       parameters,
       body: because
     })),
