@@ -198,7 +198,7 @@ const serve = <A, E, R, E2, R2>(
       }
       // This includes the query, because no text from a client may contain NUL.
       if (request.url?.includes("%00") === true) {
-        return new ValidationFailed({ message: "The address holds a NUL character." })
+        return new ValidationFailed({ message: "The address contains a NUL character." })
       }
       if (decodedPath(path) === undefined) return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
       return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
@@ -287,7 +287,7 @@ const serve = <A, E, R, E2, R2>(
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return refuseEarly(request, response, new ValidationFailed({ message: "The body is not valid UTF-8." }))
         if (hasTooManyValues(body)) {
-          return refuseEarly(request, response, new ValidationFailed({ message: `The body holds more than ${MAX_VALUES} values.` }))
+          return refuseEarly(request, response, new ValidationFailed({ message: `The body contains more than ${MAX_VALUES} values.` }))
         }
         request.body = body.toString("utf8")
         handle(request, response)
