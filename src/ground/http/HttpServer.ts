@@ -96,7 +96,8 @@ export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http
  * error body and a request id.
  *
  * On shutdown the server drains. Readiness turns false, and new WebSockets are closed at once. After `linger` and
- * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open WebSockets are closed.
+ * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open WebSockets are closed,
+ * and requests that have not finished are interrupted. A commit that they wait for goes on (`LAST_COMMITS`).
  */
 export class HttpServer extends Context.Service<HttpServer, {
   readonly port: number
