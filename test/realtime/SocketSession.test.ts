@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
 import { LiveAgent } from "#domain/push/LiveAgent"
-import { type Rendered, renderMessage } from "#domain/messages/Message"
+import { type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { Unavailable } from "#ground/wire/WireError"
@@ -20,17 +20,13 @@ const rendered = (inboxNo: number): Rendered => ({
 })
 /** As the service renders it. */
 const message = (conversationId: string, seq: number): Rendered =>
-  renderMessage({
-    id: `msg_${seq}`,
-    conversationId,
-    seq,
-    senderId: "agt_any",
-    clientMsgId: "any",
-    type: "text",
-    content: '{"text":"any"}',
-    metadata: "{}",
-    createdAt: 0
-  }, { senderHandle: "any", senderDisplayName: null, group: null })
+  renderMessage(
+    sentMessage(
+      { clientMsgId: "any", type: "text", content: '{"text":"any"}', metadata: "{}" },
+      { id: `msg_${seq}`, conversationId, seq, senderId: "agt_any", createdAt: 0 }
+    ),
+    { senderHandle: "any", senderDisplayName: null, group: null }
+  )
 const echo = (name: string) => `{"type":"message.new","payload":{"own":"${name}"}}`
 
 /** A session over an inbox that the test fills, and everything that it says and asks. */
