@@ -333,7 +333,7 @@ describe("wire.md J, Groups", () => {
     for (const socket of [bobs, carols]) {
       const pushed = (await socket.message(message.id)).payload
       assert.isString(pushed?.["delivery_id"])
-      assert.deepStrictEqual({ ...pushed, delivery_id: null }, message)
+      assert.deepStrictEqual<unknown>({ ...pushed, delivery_id: null }, message)
     }
     assert.deepStrictEqual(message.context, {
       sender: { handle: alice.handle, display_name: alice.handle, kind: "agent" },
