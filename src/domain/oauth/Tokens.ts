@@ -1,4 +1,4 @@
-import { createHmac } from "node:crypto"
+import { createHash, createHmac } from "node:crypto"
 
 /** An access token (`oat_`) and a refresh token (`ort_`), each with 43 url-safe base64 characters. */
 export interface TokenPair {
@@ -25,6 +25,13 @@ export const pairOf = (key: Buffer, presented: string): TokenPair => {
   const derived = (kind: string): string => createHmac("sha256", key).update(kind).update("\0").update(presented).digest("base64url")
   return { access: `oat_${derived("access")}`, refresh: `ort_${derived("refresh")}` }
 }
+
+/** A new code: `oac_` and 43 url-safe base64 characters. `random` are 32 random bytes. */
+export const codeOf = (random: Buffer): string => `oac_${random.toString("base64url")}`
+
+/** Whether a verifier fits a challenge by S256 (RFC 7636, 4.6). A verifier has 43 to 128 characters. */
+export const fits = (verifier: string, challenge: string): boolean =>
+  /^[A-Za-z0-9\-._~]{43,128}$/.test(verifier) && createHash("sha256").update(verifier).digest("base64url") === challenge
 
 /** A stored refresh token, as its use finds it. */
 export interface RefreshState {

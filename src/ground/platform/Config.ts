@@ -155,7 +155,9 @@ export const settings = {
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the signed URL to download a file is valid", 1, 604_800),
-  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file that no message uses is kept", 1, 876_000)
+  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file that no message uses is kept", 1, 876_000),
+  OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an access token of OAuth is valid", 300, 1_728_000),
+  OAUTH_REFRESH_DAYS: int(90, "days after which a connection by OAuth ends if its host does not refresh its token", 1, 3_650)
 } satisfies Record<string, Setting<unknown>>
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
