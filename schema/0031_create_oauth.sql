@@ -54,3 +54,12 @@ CREATE TABLE oauth_tokens (
 
 CREATE INDEX oauth_tokens_of_connection ON oauth_tokens (connection_id);
 CREATE INDEX oauth_tokens_by_end ON oauth_tokens (expires_at);
+
+-- Documents in which clients describe themselves, as their hosts sent them.
+CREATE TABLE oauth_documents (
+  client_id text COLLATE "C" PRIMARY KEY,
+  body text NOT NULL,
+  expires_at bigint NOT NULL
+);
+
+CREATE INDEX oauth_documents_by_end ON oauth_documents (expires_at);

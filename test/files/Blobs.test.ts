@@ -33,7 +33,8 @@ const layerOf = (settings: Partial<Settings>) =>
         conversationIds: Buffer.alloc(32, 1),
         deliveryIds: Buffer.alloc(32, 2),
         signedUrls: Buffer.alloc(32, 3),
-        tokens: Buffer.alloc(32, 4)
+        tokens: Buffer.alloc(32, 4),
+        clients: [Buffer.alloc(32, 5)]
       })
     )
   )
