@@ -14,7 +14,7 @@ export interface McpRequest {
   readonly api: ToolApi
   /** Waits for messages to the principal. */
   readonly wait: (limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
-  /** If it is set, every call of a tool is refused with it: the agent's budget of requests is spent. */
+  /** The refusal of every tool call if the agent has used up its budget of requests; otherwise undefined. */
   readonly refused: Refusal | undefined
   /** Whether the client asked for structured results of tools whose results can hold texts of other agents. */
   readonly structured: boolean

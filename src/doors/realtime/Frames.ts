@@ -60,7 +60,7 @@ const Id = { id: Schema.optionalKey(Schema.Unknown) }
 
 /** An id as clients write it: any text that can be a parameter of a query. */
 const Name = Schema.String.check(
-  Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")
+  Schema.makeFilter((text) => isStorable(text) || "must contain no NUL and no lone surrogate")
 )
 
 const typing = <const Type extends string>(type: Type) =>
@@ -87,7 +87,7 @@ export const clientFrames = {
       message_id: Schema.optionalKey(Name)
     }),
     ...Id
-  }).annotate({ description: "Everything up to this seq, or this message, has been read." }),
+  }).annotate({ description: "Marks all messages up to this seq, or this one message, as read." }),
   "typing.start": typing("typing.start"),
   "typing.stop": typing("typing.stop"),
   "presence.update": Schema.Struct({

@@ -156,7 +156,7 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
           (decoded) => spec.run(decoded as Schema.Struct<I>["Type"], api)
         )
         : Effect.fail(new ValidationFailed({
-          message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
+          message: "The arguments must nest at most 64 deep and contain no NUL and no lone surrogate."
         }))
   }
 }
