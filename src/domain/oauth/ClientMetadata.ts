@@ -33,7 +33,7 @@ export const readRegistration = (body: unknown, schemes: ReadonlyArray<string>):
   if (bad !== undefined) {
     return {
       error: "invalid_redirect_uri",
-      message: `${bad} is not permitted. Use https, http on localhost, or a private scheme that has a dot or is in OAUTH_REDIRECT_SCHEMES; without a fragment, a user or a wildcard.`
+      message: `${bad} is not permitted. Use https, http on localhost, or a private scheme that has a dot or that this server knows; without a fragment, a user or a wildcard.`
     }
   }
   if (name !== undefined && name !== null && [...name].length > 60) return { error: "invalid_client_metadata", message: "client_name must have at most 60 characters." }

@@ -1,12 +1,12 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
 import { Secrets } from "#ground/database/Secrets"
-import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import type { Unavailable } from "#ground/wire/WireError"
 import type { Client } from "./AuthorizationRequest.ts"
 import { cacheMs, documentUrl, readDocument } from "./ClientDocument.ts"
 import { type AuthMethod, clientIdOf, isSecretOf, type Registered, registeredOf, SALT_BYTES, secretOf } from "./ClientId.ts"
+import { SCHEMES } from "./RedirectUri.ts"
 import { DocumentFailed, DocumentFetch } from "./DocumentFetch.ts"
 
 /** How a client shows at `/token` who it is. */
@@ -44,7 +44,6 @@ export class Clients extends Context.Service<Clients, {
     Clients,
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
-      const config = yield* Config
       const ids = yield* Ids
       const { prepared } = yield* Database
       const { clients: keys } = yield* Secrets
@@ -53,14 +52,13 @@ export class Clients extends Context.Service<Clients, {
       const cached = prepared<{ readonly body: string }>("cached_oauth_document", CACHED)
       const cache = prepared("cache_oauth_document", CACHE)
       const sweep = prepared("sweep_oauth_documents", SWEEP)
-      const schemes = config.OAUTH_REDIRECT_SCHEMES
       const now = () => clock.currentTimeMillisUnsafe()
 
       const described = Effect.fnUntraced(function*(id: string, url: URL) {
         const [known] = yield* cached([id, now()])
-        if (known !== undefined) return readDocument(id, known.body, schemes)
+        if (known !== undefined) return readDocument(id, known.body, SCHEMES)
         const { cacheControl, text } = yield* fetch(url)
-        const client = readDocument(id, text, schemes)
+        const client = readDocument(id, text, SCHEMES)
         if (client === undefined) return yield* new DocumentFailed({ reason: "it does not describe this client" })
         yield* cache([id, text, now() + cacheMs(cacheControl)])
         return client
@@ -74,14 +72,14 @@ export class Clients extends Context.Service<Clients, {
         find: Effect.fn("Clients.find")((id) =>
           Effect.suspend((): Effect.Effect<Client | undefined, DocumentFailed | Unavailable> => {
             const url = documentUrl(id)
-            if (url !== undefined) return config.OAUTH_CIMD === "off" ? Effect.succeed(undefined) : described(id, url)
+            if (url !== undefined) return described(id, url)
             const known = registeredOf(keys, id)
             return Effect.succeed(
               known === undefined ? undefined : { id, source: "registered", redirectUris: known.redirectUris, name: known.name }
             )
           })),
         authenticate: ({ clientId, method, secret }) => {
-          if (documentUrl(clientId) !== undefined) return method === "none" && secret === null && config.OAUTH_CIMD !== "off"
+          if (documentUrl(clientId) !== undefined) return method === "none" && secret === null
           const known = registeredOf(keys, clientId)
           if (known === undefined || known.method !== method) return false
           return method === "none" ? secret === null : secret !== null && isSecretOf(known.key, clientId, secret)

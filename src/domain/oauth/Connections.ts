@@ -4,7 +4,6 @@ import type { Agent } from "#domain/agents/Agent"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
 import { Secrets } from "#ground/database/Secrets"
-import { Config } from "#ground/platform/Config"
 import { Ids, sha256 } from "#ground/platform/Ids"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Unauthorized, type Unavailable } from "#ground/wire/WireError"
@@ -32,6 +31,10 @@ export interface Redeemed {
 }
 
 const CODE_MS = 60_000
+/** For how long an access token is valid: a week, because hosts do not refresh dependably, and every use asks the database. */
+const ACCESS_SECONDS = 604_800
+/** After how long an unused refresh token expires: 90 days. */
+const REFRESH_MS = 7_776_000_000
 const MAX_CONNECTIONS = 50
 /** Exchanged tokens of a connection that are kept, to notice the reuse of one. */
 const MAX_EXCHANGED = 20
@@ -81,23 +84,20 @@ export class Connections extends Context.Service<Connections, {
     Effect.gen(function*() {
       const agents = yield* Agents
       const clock = yield* Clock.Clock
-      const config = yield* Config
       const { transaction } = yield* Database
       const ids = yield* Ids
       const repo = yield* ConnectionsRepo
       const { tokens: key } = yield* Secrets
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
-      const accessMs = config.OAUTH_ACCESS_SECONDS * 1_000
-      const refreshMs = config.OAUTH_REFRESH_DAYS * 86_400_000
       const unknown: NotIssued = { _tag: "Unknown" }
 
       const issue = Effect.fnUntraced(function*(token: string, presented: Presented) {
         const at = now()
         const pair = pairOf(key, token)
-        yield* repo.exchange(sha256(token), sha256(pair.access), at + accessMs, sha256(pair.refresh), at + refreshMs, at)
+        yield* repo.exchange(sha256(token), sha256(pair.access), at + ACCESS_SECONDS * 1_000, sha256(pair.refresh), at + REFRESH_MS, at)
         yield* repo.forgetOld(presented.id, MAX_EXCHANGED)
-        const issued: Issued = { ...pair, expiresIn: config.OAUTH_ACCESS_SECONDS, scopes: scopesOf(presented.scopes) }
+        const issued: Issued = { ...pair, expiresIn: ACCESS_SECONDS, scopes: scopesOf(presented.scopes) }
         return issued
       })
 

@@ -36,8 +36,6 @@ const TAKE = `DELETE FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND 
 const SWEEP = `DELETE FROM oauth_requests WHERE id IN (
   SELECT id FROM oauth_requests WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id`
 
-const REMOVE_AGENT = `DELETE FROM oauth_requests WHERE agent_id = $1`
-
 /** All SQL on requests for authorization. `cookie` is the SHA-256 of the browser's cookie, `at` the time in milliseconds. */
 export class RequestsRepo extends Context.Service<RequestsRepo, {
   readonly insert: (request: Omit<StoredRequest, "agentId">) => Effect.Effect<void, Unavailable>
@@ -46,7 +44,6 @@ export class RequestsRepo extends Context.Service<RequestsRepo, {
   readonly signIn: (id: string, cookie: Buffer, agentId: string, at: number) => Effect.Effect<boolean, Unavailable>
   /** Removes the request, because it is answered, and returns it. */
   readonly take: (id: string, cookie: Buffer, at: number) => Effect.Effect<StoredRequest | undefined, Unavailable>
-  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes up to `most` expired requests, and returns how many. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/oauth/RequestsRepo") {
@@ -57,7 +54,6 @@ export class RequestsRepo extends Context.Service<RequestsRepo, {
       const find = prepared<StoredRequest>("find_oauth_request", FIND)
       const signIn = prepared("sign_in_oauth_request", SIGN_IN)
       const take = prepared<StoredRequest>("take_oauth_request", TAKE)
-      const removeAgent = prepared("remove_oauth_requests_of_agent", REMOVE_AGENT)
       const sweep = prepared("sweep_oauth_requests", SWEEP)
       return RequestsRepo.of({
         insert: (r) =>
@@ -67,7 +63,6 @@ export class RequestsRepo extends Context.Service<RequestsRepo, {
         find: (id, cookie, at) => Effect.map(find([id, cookie, at]), ([row]) => row),
         signIn: (id, cookie, agentId, at) => Effect.map(signIn([id, cookie, agentId, at]), (rows) => rows.length > 0),
         take: (id, cookie, at) => Effect.map(take([id, cookie, at]), ([row]) => row),
-        removeAgent: (agentId) => Effect.asVoid(removeAgent([agentId])),
         sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
       })
     })

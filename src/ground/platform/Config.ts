@@ -1,6 +1,6 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
-import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, schemes, seconds, secretUrl, secrets, type Setting, share, url, wholeNumber } from "./Setting.ts"
+import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, seconds, secretUrl, secrets, type Setting, share, url, wholeNumber } from "./Setting.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
 export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
@@ -155,11 +155,7 @@ export const settings = {
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the signed URL to download a file is valid", 1, 604_800),
-  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file that no message uses is kept", 1, 876_000),
-  OAUTH_REDIRECT_SCHEMES: make<ReadonlyArray<string>>(schemes, ["cursor", "vscode", "vscode-insiders", "windsurf"], "private URL schemes without a dot to which a sign-in by OAuth may return", { shown: "cursor,vscode,vscode-insiders,windsurf" }),
-  OAUTH_CIMD: make(oneOf("on", "off"), "on", "on accepts OAuth clients that describe themselves in a document at an https URL"),
-  OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an access token of OAuth is valid", 300, 1_728_000),
-  OAUTH_REFRESH_DAYS: int(90, "days after which a connection by OAuth ends if its host does not refresh its token", 1, 3_650)
+  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file that no message uses is kept", 1, 876_000)
 } satisfies Record<string, Setting<unknown>>
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }

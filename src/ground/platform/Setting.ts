@@ -79,14 +79,6 @@ export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
     : Result.fail("expected IP addresses and networks such as 10.0.0.0/8 with commas between them, or none")
 }
 
-/** Schemes of URLs, in lower case, or `none`. */
-export const schemes: Setting<ReadonlyArray<string>>["parse"] = (text) => {
-  const parts = text === "none" ? [] : text.split(",").map((part) => part.trim().toLowerCase())
-  return parts.every((part) => /^[a-z][a-z0-9+.-]*$/.test(part) && !["javascript", "data", "blob", "file", "about", "vbscript"].includes(part))
-    ? Result.succeed(parts)
-    : Result.fail("expected schemes such as cursor,vscode with commas between them, or none")
-}
-
 /** A number from 0 to 1. */
 export const share: Setting<number>["parse"] = (text) =>
   /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1 ? Result.succeed(Number(text)) : Result.fail("expected a number from 0 to 1")
