@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
 import { LiveAgent } from "#domain/push/LiveAgent"
-import { type Rendered, renderMessage } from "#domain/messages/Message"
+import { type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { MuteSet } from "#domain/push/MuteSet"
@@ -21,17 +21,13 @@ const rendered = (inboxNo: number): Rendered => ({
 })
 /** As the service renders it. */
 const message = (conversationId: string, seq: number): Rendered =>
-  renderMessage({
-    id: `msg_${seq}`,
-    conversationId,
-    seq,
-    senderId: "agt_any",
-    clientMsgId: "any",
-    type: "text",
-    content: '{"text":"any"}',
-    metadata: "{}",
-    createdAt: 0
-  }, { senderHandle: "any", senderDisplayName: null, group: null })
+  renderMessage(
+    sentMessage(
+      { clientMsgId: "any", type: "text", content: '{"text":"any"}', metadata: "{}" },
+      { id: `msg_${seq}`, conversationId, seq, senderId: "agt_any", createdAt: 0 }
+    ),
+    { senderHandle: "any", senderDisplayName: null, group: null }
+  )
 const echo = (name: string) => `{"type":"message.new","payload":{"own":"${name}"}}`
 /** The even numbers are from a sender that a test may mute. */
 const senderOf = (inboxNo: number): string => inboxNo % 2 === 0 ? "agt_even" : "agt_odd"
