@@ -2,19 +2,12 @@ import { assert, beforeAll, it } from "@effect/vitest"
 import { eventually, within } from "../support/Eventually.ts"
 import { type Cluster, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
-import { say } from "../contract/Talk.ts"
+import { newPair, say } from "../contract/Talk.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { begin, connect, get, listing, message, pushed, pushTo, refusal, said, sending, stateOf, statesAt } from "./A2a.ts"
 
 /** Settings that these tests need. */
 export const settingsOfTasks = { LIMITS_PUSH_CONFIGS_PER_AGENT: "8" }
-
-const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]> => {
-  const [alice, bob] = await Promise.all([newAgent(node, "alice"), newAgent(node, "bob")])
-  await say(alice, bob)
-  await say(bob, alice)
-  return [alice, bob]
-}
 
 /** Tasks over two nodes. */
 export const tasksOnNodes = (started: () => Cluster): void => {
@@ -25,8 +18,8 @@ export const tasksOnNodes = (started: () => Cluster): void => {
   let bob: TestAgent
   beforeAll(async () => {
     cluster = started()
-    ;[one, two] = cluster.nodes as [Server, Server]
-    ;[alice, bob] = await acquainted(one)
+    ;[one, two] = cluster.pair
+    ;({ alice, bob } = await newPair(one))
   })
 
   it("are the same wherever their caller asks, and a stream hears of what happens on the other node", async () => {
@@ -103,7 +96,7 @@ export const tasksOnNodes = (started: () => Cluster): void => {
     const receiver = await Receiver.start()
     try {
       // A conversation with each of several agents: what locks one of them does not lock the others.
-      const [caller, called] = await acquainted(one)
+      const { alice: caller, bob: called } = await newPair(one)
       const others = await Promise.all(Array.from({ length: 3 }, () => newAgent(one, "called")))
       const clients = await Promise.all([called, ...others].map(async (agent) => ({
         here: await connect(one, caller, agent, "JSONRPC"),
@@ -142,7 +135,7 @@ export const tasksOnNodes = (started: () => Cluster): void => {
 
 /** A stream at a node that is about to stop, which has to end it; the next one of the same caller goes on elsewhere. */
 export const streamAt = async (stopping: Server, elsewhere: Server): Promise<{ readonly goesOn: () => Promise<void> }> => {
-  const [alice, bob] = await acquainted(elsewhere)
+  const { alice, bob } = await newPair(elsewhere)
   const [here, there] = [await connect(stopping, alice, bob, "JSONRPC"), await connect(elsewhere, alice, bob, "JSONRPC")]
   const task = await begin(there, "moving")
   const heard: Array<string> = []

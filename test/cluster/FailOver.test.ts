@@ -56,7 +56,7 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
   })
 
   it("conversations of a node that is killed take messages again within seconds", async () => {
-    const [one, two] = cluster.nodes as [Server, Server]
+    const [one, two] = cluster.pair
     const [watcher, keyless, watched] = agents as [TestAgent, TestAgent, TestAgent]
     // A key that was replaced by a node that did not live to tell the others, and a socket that dies with it.
     const rotated = await Socket.hello(one, keyless.key)

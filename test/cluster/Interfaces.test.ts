@@ -112,7 +112,7 @@ const mcpOnNodes = (started: () => Cluster): void => {
 
   beforeAll(async () => {
     cluster = started()
-    ;[one, two] = cluster.nodes as [Server, Server]
+    ;[one, two] = cluster.pair
     ;({ alice, bob, conversation } = await newPair(one))
   })
 

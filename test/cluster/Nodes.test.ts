@@ -22,7 +22,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   let two: Server
   beforeAll(async () => {
     cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", DATABASE_URL: await freshDatabase(18, "empty") })
-    ;[one, two] = cluster.nodes as [Server, Server]
+    ;[one, two] = cluster.pair
   })
   afterAll(() => cluster?.stop())
 

@@ -43,7 +43,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
   let agent: TestAgent
   beforeAll(async () => {
     cluster = await Cluster.start(2, { PUBLIC_URL: "https://parley.example" })
-    ;[one, two] = cluster.nodes as [Server, Server]
+    ;[one, two] = cluster.pair
     sender = await newAgent(one, "sender")
     agent = await newAgent(one, "agent")
     await say(sender, agent)

@@ -5,7 +5,7 @@ import type { Collector } from "../support/Collector.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Cluster, on } from "../support/Nodes.ts"
 import { Receiver } from "../support/Receiver.ts"
-import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { newAgent, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
 const SERVER = 2
@@ -38,7 +38,7 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
   beforeAll(async () => {
     ;({ cluster, collector } = started())
     receiver = await Receiver.start()
-    const [one, two] = cluster.nodes as [Server, Server]
+    const [one, two] = cluster.pair
     ada = await newAgent(one, "ada")
     bob = await newAgent(two, "bob")
     const made = await bob.http.post("/v1/webhooks", { url: receiver.url("/hook"), events: ["message.new"] })

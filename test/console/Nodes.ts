@@ -35,7 +35,7 @@ export const operatorsOnNodes = (started: () => Cluster): void => {
 
   beforeAll(async () => {
     cluster = started()
-    nodes = [cluster.nodes[0]!, cluster.nodes[1]!]
+    nodes = cluster.pair
     const first = await Operating.signIn(nodes[0])
     operators = [first, Operating.withSession(nodes[1], first.headers["cookie"]!.split("=")[1]!)]
   })

@@ -108,7 +108,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(`/cons
         WEBHOOK_CIRCUIT_PER_MINUTE: "1000"
       })
     ])
-    nodes = [cluster.nodes[0]!, cluster.nodes[1]!]
+    nodes = cluster.pair
     load = await Load.start(nodes)
   })
   afterAll(async () => {

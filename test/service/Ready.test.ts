@@ -1,50 +1,17 @@
 import { assert, describe, it } from "@effect/vitest"
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Context, Effect, Fiber, Layer, Redacted } from "effect"
-import { HttpApi, HttpApiBuilder } from "effect/http-api"
+import { Context, Effect, Fiber, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { once } from "node:events"
 import { createServer } from "node:net"
 import { isInstalled } from "../../runners/local/Postgres.ts"
-import { Config } from "#ground/platform/Config"
-import { HttpServer } from "#ground/http/HttpServer"
-import { Ids } from "#ground/platform/Ids"
-import { requestBudgets } from "../support/RequestBudgets.ts"
-import { Readiness } from "#ground/platform/Readiness"
 import { layerPg } from "#ground/database/SqlPostgres"
-import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
-import { WireErrors } from "#ground/wire/WireErrors"
-import { UpgradeHandler } from "#ground/http/UpgradeHandler"
-import { ServiceApi } from "#doors/service/ServiceApi"
-import { Blobs } from "#ground/files/Blobs"
-import { Pages } from "#doors/pages/Pages"
-import { ServiceHttp } from "#doors/service/ServiceHttp"
 import { freshDatabase, layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { Link } from "../support/Link.ts"
+import { serviceAlone } from "./ServiceAlone.ts"
 
-class OnlyService extends HttpApi.make("parley").add(ServiceApi).middleware(WireErrors) {}
-
-/** A server that has these routes alone, on a database. */
+/** Starts a server on a database. `ready` is its answer to `/v1/ready`. */
 const serve = Effect.fnUntraced(function*(database: TestDatabase) {
-  const routes = HttpApiBuilder.layer(OnlyService).pipe(
-    Layer.provide(ServiceHttp),
-    Layer.provide(Pages.layer),
-    Layer.provide(Layer.mock(Blobs)({ signedFiles: undefined })),
-    Layer.provide(requestBudgets),
-    Layer.provide(WireErrors.layer),
-    Layer.provide(NodeHttpServer.layerHttpServices)
-  )
-  const context = yield* Layer.build(HttpServer.layer(routes).pipe(
-    Layer.provideMerge(database),
-    Layer.provide([
-      Config.layerTest({ PORT: 0 }),
-      Ids.layer,
-      ProcessMetrics.layer,
-      Readiness.layer,
-      Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, welcomeAgain: () => {}, drain: Effect.void, size: () => 0 })
-    ])
-  ))
-  const { url } = Context.get(context, HttpServer)
+  const { context, url } = yield* serviceAlone(database)
   const ready = Effect.promise(async () => {
     const response = await fetch(`${url}/v1/ready`)
     const body = await response.json() as { readonly details?: { readonly reason: string } }

@@ -1,31 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Context, Effect, Layer, Logger, Redacted, References } from "effect"
-import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { SqlClient, SqlError } from "effect/sql"
-import { Config, type Settings } from "#ground/platform/Config"
-import { Api } from "../../src/Api.ts"
-import { HttpServer } from "#ground/http/HttpServer"
-import { Ids } from "#ground/platform/Ids"
+import type { Settings } from "#ground/platform/Config"
 import { metricsText } from "#ground/platform/Metrics"
-import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
 import { LogVolume } from "#ground/platform/Telemetry"
 import { type Span, startTracing } from "#ground/platform/Tracing"
-import { WireErrors } from "#ground/wire/WireErrors"
-import { UpgradeHandler } from "#ground/http/UpgradeHandler"
-import { docsOf } from "#doors/service/Docs"
 import { eventually } from "../support/Eventually.ts"
 import { metric } from "../support/Metrics.ts"
-import { requestBudgets } from "../support/RequestBudgets.ts"
 import { Readiness } from "#ground/platform/Readiness"
 import { Database } from "#ground/database/Sql"
-import { ServiceApi } from "#doors/service/ServiceApi"
-import { Blobs } from "#ground/files/Blobs"
-import { Pages } from "#doors/pages/Pages"
-import { ServiceHttp } from "#doors/service/ServiceHttp"
-
-/** The whole contract's id with this one group, so that no other room is needed. */
-class OnlyService extends HttpApi.make("parley").add(ServiceApi).middleware(WireErrors) {}
+import { serviceAlone, SOCKETS } from "./ServiceAlone.ts"
 
 interface Storage {
   up: boolean
@@ -62,25 +46,7 @@ const withService = <A, E>(
 ) => {
   const storage = { up: true, readOnly: false }
   return Effect.scoped(Effect.gen(function*() {
-    const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), docsOf(Api)).pipe(
-      Layer.provide(ServiceHttp),
-      Layer.provide(Pages.layer),
-      Layer.provide(Layer.mock(Blobs)({ signedFiles: undefined })),
-      Layer.provide(requestBudgets),
-      Layer.provide(WireErrors.layer),
-      Layer.provide(NodeHttpServer.layerHttpServices)
-    )
-    const context = yield* Layer.build(HttpServer.layer(routes).pipe(
-      Layer.provideMerge(Readiness.layer),
-      Layer.provide([
-        Config.layerTest({ PORT: 0, ...settings }),
-        Ids.layer,
-        ProcessMetrics.layer,
-        storageLayer(storage),
-        Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, welcomeAgain: () => {}, drain: Effect.void, size: () => 7 })
-      ])
-    ))
-    const { url } = Context.get(context, HttpServer)
+    const { context, url } = yield* serviceAlone(storageLayer(storage), settings)
     return yield* f(
       (path, headers) => Effect.promise(() => fetch(`${url}${path}`, headers === undefined ? {} : { headers })),
       storage,
@@ -212,7 +178,7 @@ describe("the service routes", () => {
         const reply = yield* get("/internal/metrics")
         assert.match(reply.headers.get("content-type") ?? "", /^text\/plain/)
         const body = yield* text(reply)
-        assert.match(body, /^sockets_open 7$/m)
+        assert.strictEqual(metric(body, "sockets_open"), SOCKETS)
         assert.match(body, /^process_resident_memory_bytes \d+$/m)
       })
     ))

@@ -76,6 +76,11 @@ export class Cluster {
     return cluster
   }
 
+  /** The first two nodes, as they are now. */
+  get pair(): readonly [Server, Server] {
+    return [this.nodes[0]!, this.nodes[1]!]
+  }
+
   /** Starts one more node, or restarts one that has ended on its ports; `env` is for this node only. */
   async add(again?: Server, env: Readonly<Record<string, string>> = {}): Promise<Server> {
     const ports = again === undefined

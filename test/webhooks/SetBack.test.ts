@@ -9,16 +9,22 @@ import { eachDatabase } from "../support/Databases.ts"
 const HOUR_MS = 3_600_000
 const AT = 1_700_000_000_000
 
+/** Inserts an agent and its webhook. `due` says whether the webhook has a delivery that is due at a time. */
+const made = Effect.fnUntraced(function*(name: string) {
+  const sql = yield* SqlClient.SqlClient
+  const repo = yield* WebhooksRepo
+  const [id, agentId] = [`whk_${name}`, `agt_${name}`]
+  yield* sql`INSERT INTO agents (id, handle, email, created_at, updated_at) VALUES (${agentId}, ${name}, ${`${name}@example.com`}, 0, 0)`
+  yield* repo.create({ id, agentId, url: "https://nowhere.example/", events: ["message.new"], secret: "", bits: 1, at: AT }, 5)
+  const due = (at: number) => Effect.map(repo.due("", at, 10), (rows) => rows.find((row) => row.id === id)?.due)
+  return { sql, repo, due }
+})
+
 eachDatabase((database) => {
   layer(WebhooksRepo.layer.pipe(Layer.provide(Config.layerTest()), Layer.provideMerge(database)))((it) => {
     it.effect("after the clock is set back by an hour, neither a pause nor a retry lasts an hour", () =>
       Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        const repo = yield* WebhooksRepo
-        yield* sql`INSERT INTO agents (id, handle, email, created_at, updated_at) VALUES ('agt_back', 'back', 'back@example.com', 0, 0)`
-        yield* repo.create({
-          id: "whk_back", agentId: "agt_back", url: "https://nowhere.example/", events: ["message.new"], secret: "", bits: 1, at: AT
-        }, 5)
+        const { due, repo, sql } = yield* made("back")
         yield* sql`
           INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at) VALUES ('whk_back', 'message.new', '{}', ${AT}, ${AT})`
         const delivery = (yield* repo.work("whk_back", 1))!.waiting[0]!
@@ -26,7 +32,7 @@ eachDatabase((database) => {
           repo.failed({ webhookId: "whk_back", deliveryNo: delivery.deliveryNo, at, reason: "500", dueAt: at + waitMs, pausedUntil: at + 60_000 }, 99)
         const state = (at: number) =>
           Effect.all({
-            due: Effect.map(repo.due("", at, 10), (rows) => rows.find(({ id }) => id === "whk_back")?.due),
+            due: due(at),
             targeted: Effect.map(repo.targets(["agt_back"], "message.new", at), (rows) => rows.length > 0)
           })
         yield* fail(AT, 10_000)
@@ -58,22 +64,16 @@ eachDatabase((database) => {
 
     it.effect("after the clock is set back by an hour, a retry that is due later does not hide a delivery from before", () =>
       Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        const repo = yield* WebhooksRepo
-        yield* sql`INSERT INTO agents (id, handle, email, created_at, updated_at) VALUES ('agt_hidden', 'hidden', 'hidden@example.com', 0, 0)`
-        yield* repo.create({
-          id: "whk_hidden", agentId: "agt_hidden", url: "https://nowhere.example/", events: ["message.new"], secret: "", bits: 1, at: AT
-        }, 5)
+        const { due, sql } = yield* made("hidden")
         const after = AT - HOUR_MS
-        const due = Effect.map(repo.due("", after, 10), (rows) => rows.find(({ id }) => id === "whk_hidden")?.due)
         const deliver = (attempts: number, dueAt: number) => sql`
           INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, attempts, due_at)
           VALUES ('whk_hidden', 'message.new', '{}', ${after}, ${attempts}, ${dueAt})`
-        assert.isFalse(yield* due)
+        assert.isFalse(yield* due(after))
         yield* deliver(1, after + 5_000)
-        assert.isFalse(yield* due)
+        assert.isFalse(yield* due(after))
         yield* deliver(0, AT)
-        assert.isTrue(yield* due)
+        assert.isTrue(yield* due(after))
       }))
   })
 })

@@ -1,34 +1,42 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { type Dependencies, WebhookActor } from "#domain/webhooks/WebhookActor"
-import type { Work } from "#domain/webhooks/WebhooksRepo"
+import type { Waiting, Work } from "#domain/webhooks/WebhooksRepo"
 
 const HOUR_MS = 3_600_000
 
+const delivery = (deliveryNo: number): Waiting =>
+  ({ deliveryNo, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null })
+
+const outbox = (waiting: ReadonlyArray<Waiting>, url = "https://nowhere.example/"): Work =>
+  ({ agentId: "agt", url, secret: "", pausedUntil: null, waiting })
+
+/** Ten deliveries that are due. */
+const waiting = Array.from({ length: 10 }, (_, i) => delivery(i))
+
+/** A webhook of this node at time 0, with an outbox and posts of the test. */
+const webhook = (own: Pick<Dependencies, "work" | "post"> & Partial<Dependencies>): WebhookActor =>
+  new WebhookActor("whk", {
+    now: () => 0,
+    circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
+    retryMs: [HOUR_MS],
+    isLocal: () => true,
+    delivered: () => Effect.void,
+    failed: () => Effect.die("no attempt failed"),
+    ...own
+  })
+
 it.effect("a webhook remembers its failures for as long as it is there", () =>
   Effect.gen(function*() {
-    const waiting = { deliveryNo: 1, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
-    let work: Work | undefined = {
-      agentId: "agt",
-      url: "https://nowhere.example/",
-      secret: "",
-      pausedUntil: null,
-      waiting: [waiting]
-    }
-    const dependencies: Dependencies = {
-      now: () => 0,
-      circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
-      retryMs: [HOUR_MS],
-      isLocal: () => true,
+    let work: Work | undefined = outbox([delivery(1)])
+    const actor = webhook({
       work: () => Effect.sync(() => work),
       post: () => Effect.succeed({ _tag: "Failed", reason: "answered 500" }),
-      delivered: () => Effect.void,
       failed: ({ dueAt }) =>
         Effect.sync(() => {
-          work = work && { ...work, waiting: [{ ...waiting, attempts: 1, dueAt: dueAt ?? 0 }] }
+          work = work && outbox([{ ...delivery(1), attempts: 1, dueAt: dueAt ?? 0 }])
         })
-    }
-    const actor = new WebhookActor("whk", dependencies)
+    })
     assert.isTrue(actor.wake())
     yield* actor.pass
     assert.isTrue(actor.remembers)
@@ -43,32 +51,17 @@ it.effect("a webhook remembers its failures for as long as it is there", () =>
 
 it.effect("a delivery without a place ends the pass, stays in the outbox, and is posted when the webhook is woken again", () =>
   Effect.gen(function*() {
-    const waiting = Array.from({ length: 10 }, (_, i) => (
-      { deliveryNo: i, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
-    ))
     const done: Array<number> = []
     const tried: Array<number> = []
     let places = 3
-    const actor = new WebhookActor("whk", {
-      now: () => 0,
-      circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
-      retryMs: [HOUR_MS],
-      isLocal: () => true,
-      work: () =>
-        Effect.sync(() => ({
-          agentId: "agt",
-          url: "https://nowhere.example/",
-          secret: "",
-          pausedUntil: null,
-          waiting: waiting.filter(({ deliveryNo }) => !done.includes(deliveryNo))
-        })),
+    const actor = webhook({
+      work: () => Effect.sync(() => outbox(waiting.filter(({ deliveryNo }) => !done.includes(deliveryNo)))),
       post: (_id, _work, { deliveryNo }) =>
         Effect.sync(() => {
           tried.push(deliveryNo)
           return places-- > 0 ? { _tag: "Delivered" } as const : { _tag: "NoPlace" } as const
         }),
-      delivered: (_id, deliveryNo) => Effect.sync(() => void done.push(deliveryNo)),
-      failed: () => Effect.die("no attempt failed")
+      delivered: (_id, deliveryNo) => Effect.sync(() => void done.push(deliveryNo))
     })
     assert.isTrue(actor.wake())
     yield* actor.pass
@@ -83,26 +76,18 @@ it.effect("a delivery without a place ends the pass, stays in the outbox, and is
 
 it.effect("a delivery whose place comes after the shard has moved is not wanted, and the pass ends", () =>
   Effect.gen(function*() {
-    const waiting = Array.from({ length: 10 }, (_, i) => (
-      { deliveryNo: i, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
-    ))
     let local = true
     const posted: Array<number> = []
-    const actor = new WebhookActor("whk", {
-      now: () => 0,
-      circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
-      retryMs: [HOUR_MS],
+    const actor = webhook({
       isLocal: () => local,
-      work: () => Effect.succeed({ agentId: "agt", url: "https://nowhere.example/", secret: "", pausedUntil: null, waiting }),
+      work: () => Effect.succeed(outbox(waiting)),
       post: (_id, _work, { deliveryNo }, stillWanted) =>
         Effect.sync(() => {
           if (deliveryNo === 2) local = false
           if (!stillWanted()) return { _tag: "Unwanted" } as const
           posted.push(deliveryNo)
           return { _tag: "Delivered" } as const
-        }),
-      delivered: () => Effect.void,
-      failed: () => Effect.die("no attempt failed")
+        })
     })
     assert.isTrue(actor.wake())
     yield* actor.pass
@@ -111,25 +96,11 @@ it.effect("a delivery whose place comes after the shard has moved is not wanted,
 
 it.effect("after a delivery that is not wanted any more, the outbox is read again before anything else is posted", () =>
   Effect.gen(function*() {
-    const waiting = Array.from({ length: 10 }, (_, i) => (
-      { deliveryNo: i, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
-    ))
     let url = "https://old.example/"
     const posted: Array<string> = []
     const done = new Set<number>()
-    const actor = new WebhookActor("whk", {
-      now: () => 0,
-      circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
-      retryMs: [HOUR_MS],
-      isLocal: () => true,
-      work: () =>
-        Effect.sync(() => ({
-          agentId: "agt",
-          url,
-          secret: "",
-          pausedUntil: null,
-          waiting: waiting.filter(({ deliveryNo }) => !done.has(deliveryNo))
-        })),
+    const actor = webhook({
+      work: () => Effect.sync(() => outbox(waiting.filter(({ deliveryNo }) => !done.has(deliveryNo)), url)),
       post: (_id, work, { deliveryNo }) =>
         Effect.sync(() => {
           if (deliveryNo === 2 && work.url === "https://old.example/") {
@@ -139,8 +110,7 @@ it.effect("after a delivery that is not wanted any more, the outbox is read agai
           posted.push(work.url)
           return { _tag: "Delivered" } as const
         }),
-      delivered: (_id, deliveryNo) => Effect.sync(() => void done.add(deliveryNo)),
-      failed: () => Effect.die("no attempt failed")
+      delivered: (_id, deliveryNo) => Effect.sync(() => void done.add(deliveryNo))
     })
     assert.isTrue(actor.wake())
     yield* actor.pass

@@ -22,7 +22,7 @@ describe.skipIf(missingForNodes !== "")(`a node that hangs${missingForNodes}`, (
   afterAll(() => cluster?.stop())
 
   it("loses its conversations within seconds, and once awake does nothing wrong and misses nothing", { timeout: 90_000 }, async () => {
-    const [one, two] = cluster.nodes as [Server, Server]
+    const [one, two] = cluster.pair
     const send = (node: Server, from: TestAgent, to: TestAgent, key: string) =>
       eventually(`a send of ${key} to be accepted`, async () => {
         const answer = await node.http(from.key).post("/v1/messages", {

@@ -11,7 +11,7 @@ describe.skipIf(missingForNodes !== "")(`runners that die beside a gateway${miss
   let gateway: Server
   beforeAll(async () => {
     cluster = await Cluster.start(2)
-    ;[one, two] = cluster.nodes as [Server, Server]
+    ;[one, two] = cluster.pair
     gateway = await cluster.add(undefined, { ROLE: "gateway" })
   })
   afterAll(() => cluster?.stop())

@@ -1,7 +1,6 @@
 import { describe } from "@effect/vitest"
 import { races } from "../../test/contract/Races.ts"
 import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
-import type { Server } from "../../test/support/Server.ts"
 
 /**
  * As test/contract/Races.test.ts, where each actor is on one of two nodes. On a machine that is
@@ -11,7 +10,7 @@ describe.skipIf(missingForNodes !== "")(`200 callers at once over two nodes${mis
   races({
     start: async (env) => {
       const cluster = await Cluster.start(2, env)
-      const [one, two] = cluster.nodes as [Server, Server]
+      const [one, two] = cluster.pair
       return { database: cluster.env["DATABASE_URL"] ?? "", servers: [one, two], stop: () => cluster.stop() }
     },
     // Both ask the one that has the agent, or the group.

@@ -39,7 +39,7 @@ describe.skipIf(missing !== "")(`Prometheus with two nodes${missing}`, () => {
   beforeAll(async () => {
     cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback" })
     receiver = await Receiver.start()
-    const [one, two] = cluster.nodes as [Server, Server]
+    const [one, two] = cluster.pair
     prometheus = await Prometheus.start([new URL(one.url).host, new URL(two.url).host])
     await eventually("two nodes that are scraped", async () =>
       (await prometheus.query(`count_over_time(up{job="parley"}[1m]) > 1`)).length === 2 || undefined)
