@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
 import { setTimeout as pause } from "node:timers/promises"
-import { toolNamed } from "#doors/mcp/tools/Catalogue"
+import { allTools } from "#doors/mcp/Toolset"
 import { CLOSE, label, OPEN } from "#doors/mcp/Texts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
 import type { Server, TestAgent } from "../support/Server.ts"
@@ -65,7 +65,7 @@ export const refusalIn = (result: CallToolResult): { readonly refusal: Record<st
 export const answerIn = (name: string, result: CallToolResult): Record<string, Json> => {
   const [text = "", ...rest] = textsOf(result)
   assert.deepStrictEqual(rest, [], name)
-  if (toolNamed(name)?.foreign === true) {
+  if (allTools.tools.get(name)?.foreign === true) {
     assert.notProperty(result, "structuredContent", name)
     return unfenced(text)
   }
