@@ -15,15 +15,15 @@ import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Codes } from "#domain/registration/Codes"
 import { Vacuum } from "#ground/database/Vacuum"
 import { Replies } from "#domain/replies/Replies"
-import { Backlog } from "#doors/service/Backlog"
+import { BacklogGauges } from "#doors/service/BacklogGauges"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 
 /** The periodic jobs. In a cluster, one process runs each job for all processes (wire.md G.12, G.17a). */
 export const layer = Layer.mergeAll(
   job({ name: "deletions", every: "30 seconds", batch: Effect.flatMap(Deletions, ({ sweep }) => sweep) }),
   job({ name: "recounts", every: "15 seconds", batch: Effect.flatMap(Enforcement, ({ sweep }) => sweep) }),
-  job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ rearm }) => rearm) }),
-  job({ name: "backlog", every: "1 minute", batch: Effect.flatMap(Backlog, ({ count }) => count) }),
+  job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ wakeDue }) => wakeDue) }),
+  job({ name: "backlog", every: "1 minute", batch: Effect.flatMap(BacklogGauges, ({ count }) => count) }),
   job({ name: "vacuum", every: "1 minute", batch: Effect.flatMap(Vacuum, ({ step }) => step) }),
   job({ name: "erased_files", every: "1 minute", batch: Effect.flatMap(ErasedFiles, ({ sweep }) => sweep) }),
   job({ name: "webhooks_abandoned", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon) }),

@@ -57,7 +57,7 @@ import { CodesRepo } from "#domain/registration/CodesRepo"
 import { Registration } from "#domain/registration/Registration"
 import { Replies } from "#domain/replies/Replies"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
-import { Backlog } from "#doors/service/Backlog"
+import { BacklogGauges } from "#doors/service/BacklogGauges"
 import { ErasedFiles } from "#doors/operator/ErasedFiles"
 import { Vacuum } from "#ground/database/Vacuum"
 import { EventData } from "#domain/webhooks/EventData"
@@ -91,7 +91,7 @@ export const services = Registration.layer.pipe(
     AgentsRepo.layer,
     AttachmentsRepo.layer,
     AvatarsRepo.layer,
-    Backlog.layer,
+    BacklogGauges.layer,
     CodesRepo.layer,
     ColdSlots.layer,
     ContactsRepo.layer,

@@ -3,24 +3,19 @@ import { Role, StreamResponse, TaskState } from "@a2a-js/sdk"
 import { type Client, ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client"
 import { assert } from "@effect/vitest"
 import { randomUUID } from "node:crypto"
-import { setTimeout as pause } from "node:timers/promises"
-import { PATIENCE_MS, within } from "../support/Eventually.ts"
+import { within } from "../support/Eventually.ts"
+import { patient } from "../support/Patient.ts"
 import type { Post, Receiver } from "../support/Receiver.ts"
 import type { Server, TestAgent } from "../support/Server.ts"
 
 export type Binding = "JSONRPC" | "HTTP+JSON"
 export const bindings: ReadonlyArray<Binding> = ["JSONRPC", "HTTP+JSON"]
 
-/** Carries the caller's key, and calls again while a server on a busy machine says that it has stalled: it has done nothing then. */
-export const fetchAs = (key: string | undefined): typeof fetch => async (input, init) => {
-  for (const deadline = Date.now() + PATIENCE_MS;;) {
-    const headers = new Headers(init?.headers)
-    if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
-    const response = await fetch(input, { ...init, headers })
-    if (response.status !== 503 || Date.now() > deadline) return response
-    await response.body?.cancel()
-    await pause(500)
-  }
+/** A patient `fetch` with the caller's key. */
+export const fetchAs = (key: string | undefined): typeof fetch => (input, init) => {
+  const headers = new Headers(init?.headers)
+  if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
+  return patient(input, { ...init, headers })
 }
 
 export const baseOf = (server: Server, agent: TestAgent | string): string =>

@@ -140,7 +140,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
       assert.isAbove(died, 6)
       yield* refresh
       // What died after the commit has woken nobody.
-      yield* (yield* WebhookActors).rearm
+      yield* (yield* WebhookActors).wakeDue
       for (const { id, url } of worlds) {
         assert.deepStrictEqual((yield* storedOf(id)).changes, [2, 3])
         yield* Effect.promise(() => eventually("the posts", () => statesAt(url).length === 2 || undefined))

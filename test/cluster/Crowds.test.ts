@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Crowd, freshSend, median, metric, untilQuiet } from "../support/Crowd.ts"
+import { Crowd, freshSend, median, untilQuiet } from "../support/Crowd.ts"
 import { eventually } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
 import { newAgent, type TestAgent } from "../support/Server.ts"
 
@@ -40,10 +41,10 @@ describe.skipIf(missingForNodes !== "" || process.platform === "win32")(`connect
     const during = await talk("during", 15)
     assert.isBelow(median(during), Math.max(3 * median(before), 1_000), `${before} -> ${during}`)
     for (const node of cluster.nodes) {
-      assert.isAtMost(await metric(node, `connections_open{port="http"}`), await metric(node, `connections_bound{port="http"}`))
-      assert.isAtMost(await metric(node, `connections_open{port="nodes"}`), await metric(node, `connections_bound{port="nodes"}`))
+      assert.isAtMost(await metricOf(node, "connections_open", { port: "http" }), await metricOf(node, "connections_bound", { port: "http" }))
+      assert.isAtMost(await metricOf(node, "connections_open", { port: "nodes" }), await metricOf(node, "connections_bound", { port: "nodes" }))
       for (const port of ["http", "nodes"]) {
-        assert.isAbove(await metric(node, `connections_turned_away_total{port="${port}",reason="gave_way"}`), MANY / 2)
+        assert.isAbove(await metricOf(node, "connections_turned_away_total", { port, reason: "gave_way" }), MANY / 2)
       }
       await eventually("the node to be ready", async () => (await fetch(`${node.url}/v1/ready`)).ok || undefined)
       assert.notMatch(node.log, /does not belong to the cluster any more|was excluded from/)

@@ -9,6 +9,7 @@ import { outageOf } from "../../verification/faults/Outage.ts"
 import { readFinal } from "../../verification/faults/ReadFinal.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { Cluster, missingForNodes } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { Stopwatch } from "../support/Promptly.ts"
@@ -18,8 +19,7 @@ const AGENTS = 24
 const COLD_CAP = 10
 const SEED = 7
 
-const shardsOf = async (node: Server): Promise<number> =>
-  Number(/^effect_cluster_shards (\d+)$/m.exec((await node.http().get("/internal/metrics")).text)?.[1])
+const shardsOf = (node: Server): Promise<number> => metricOf(node, "effect_cluster_shards")
 
 /** The short form of `npm run test:faults`: its load and its checker, one node killed, one stopped for seconds, both restarted. */
 describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {

@@ -1,5 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { attempt, Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
@@ -12,10 +13,7 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
   let runner: Server
   let gateway: Server
 
-  const shardsOf = async (node: Server): Promise<number> => {
-    const metrics = (await node.http().get("/internal/metrics")).text
-    return Number(/^effect_cluster_shards (\d+)$/m.exec(metrics)?.[1])
-  }
+  const shardsOf = (node: Server): Promise<number> => metricOf(node, "effect_cluster_shards")
   const ready = async (node: Server) => (await node.http().get("/v1/ready")).status === 200 || undefined
   const presence = (of: TestAgent, as: TestAgent, status: string) =>
     eventually(`a presence ${status}`, async () => {

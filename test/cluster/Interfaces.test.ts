@@ -9,6 +9,7 @@ import { inbox, newPair, say } from "../contract/Talk.ts"
 import { answerIn, connect, granted, initialize, type Json, newest, older, post, type Raw, refusalIn, refused, rpc } from "../mcp/Mcp.ts"
 import { Collector } from "../support/Collector.ts"
 import { eventually, PATIENCE_MS, within } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -121,8 +122,7 @@ const mcpOnNodes = (started: () => Cluster): void => {
   }
 
   /** How many waits and subscriptions a node holds, as its metrics say. */
-  const waits = async (node: Server): Promise<number> =>
-    Number(/^waits_open(?:\{.*\})? (\d+)$/m.exec((await node.http().get("/internal/metrics")).text)?.[1] ?? 0)
+  const waits = (node: Server): Promise<number> => metricOf(node, "waits_open")
 
   it("163. requests of one client go to either node in turn, in every revision", async () => {
     let turn = 0

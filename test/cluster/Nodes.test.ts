@@ -10,6 +10,7 @@ import { Client } from "pg"
 import { admin } from "../support/Admin.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
+import { metric } from "../support/Metrics.ts"
 import { attempt, Cluster, missingForNodes, on, send, type Sent } from "../support/Nodes.ts"
 import { promptly } from "../support/Promptly.ts"
 import { newAgent, parley, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -58,9 +59,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   it("what is sent to conversations of the other node shares calls", async () => {
     const carried = async () => {
       const { text } = await one.http().get("/internal/metrics")
-      const figure = (name: string) =>
-        Number(new RegExp(`^remote_call_batch_size_${name}(?:\\{[^}]*\\})? (\\S+)`, "m").exec(text)?.[1] ?? 0)
-      return { calls: figure("count"), sends: figure("sum") }
+      return { calls: metric(text, "remote_call_batch_size_count"), sends: metric(text, "remote_call_batch_size_sum") }
     }
     const sender = await newAgent(one, "ada")
     const before = await carried()

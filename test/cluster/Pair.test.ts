@@ -2,16 +2,14 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { randomUUID } from "node:crypto"
 import { eventually } from "../support/Eventually.ts"
 import { untilTaken } from "../support/Http.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { attempt, Cluster, missingForNodes, on, send, type Sent } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { type Closed, Socket } from "../support/Socket.ts"
 
 const LIMIT = 20
 
-const nodesAlive = async (node: Server): Promise<number> => {
-  const { text } = await node.http().get("/internal/metrics")
-  return Number(/^effect_cluster_runners (\d+)$/m.exec(text)?.[1])
-}
+const nodesAlive = (node: Server): Promise<number> => metricOf(node, "effect_cluster_runners")
 
 /** Sends a message; as often as it takes while a busy node is out of the cluster. */
 const say = async (from: TestAgent, to: TestAgent): Promise<Sent> => {

@@ -176,7 +176,7 @@ describe("wire.md J, MCP: joining", () => {
       const { agent, api_key, next: then } = JSON.parse(text)
       assert.deepStrictEqual([agent.handle, agent.email, rest], [handle, email, []])
       assert.strictEqual(JSON.stringify(done).split(api_key).length, 2)
-      assert.include(then, `${server.url}/mcp with the header Authorization: Bearer`)
+      assert.include(then, `by ${server.url}/mcp with the header Authorization: Bearer`)
       const status = await post(server, api_key, toolCall("agentchat_get_my_status"), { ...older, ...from })
       assert.strictEqual(status.body.result.structuredContent.handle, handle)
       const again = refusalIn(await called("agentchat_verify_otp", { pending_id, code }, from))

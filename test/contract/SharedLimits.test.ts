@@ -4,6 +4,7 @@ import sharp from "sharp"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, say } from "./Talk.ts"
@@ -41,12 +42,6 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     const passed = answers.filter(({ status }) => status !== 429)
     for (const { status } of passed) assert.strictEqual(status, 200)
     return passed.length
-  }
-
-  const metric = async (server: Server, reason: string): Promise<number> => {
-    const { text } = await server.http().get("/internal/metrics")
-    const line = text.split("\n").find((row) => row.startsWith("rate_limits_alone_total") && row.includes(`"${reason}"`))
-    return Number(line?.split(" ").at(-1) ?? 0)
   }
 
   it("limit together: of 40 searches at once over both exactly ten get through", async () => {
@@ -108,7 +103,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     await redis.kill()
     assert.strictEqual(await through(60), 20)
     assert.strictEqual((await alice.http.get("/v1/agents/me")).status, 200)
-    assert.isAtLeast(await metric(servers[0], "down"), 10)
+    assert.isAtLeast(await metricOf(servers[0], "rate_limits_alone_total", { reason: "down" }), 10)
     // What is no rate holds all the same.
     await say(alice, bob)
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
@@ -122,7 +117,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     redis.pause()
     try {
       assert.strictEqual(await through(60), 20)
-      assert.isAtLeast(await metric(servers[1], "slow"), 1)
+      assert.isAtLeast(await metricOf(servers[1], "rate_limits_alone_total", { reason: "slow" }), 1)
       const begin = performance.now()
       for (let i = 0; i < 4; i++) assert.strictEqual(await through(5, undefined, [servers[0]]), 5)
       // Without the circuit each request would wait half a second and more.

@@ -4,8 +4,9 @@ import { rm } from "node:fs/promises"
 import { boundsOf, openFilesLimit } from "#ground/http/Connections"
 import { Config, type Settings } from "#ground/platform/Config"
 import { inbox, newPair, say } from "../contract/Talk.ts"
-import { Crowd, freshSend, median, metric, untilQuiet } from "../support/Crowd.ts"
+import { Crowd, freshSend, median, untilQuiet } from "../support/Crowd.ts"
 import { eventually, within } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { exchange, RawConnection } from "../support/RawConnection.ts"
 import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 
@@ -94,7 +95,7 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
   }
   const OK = "HTTP/1.1 200 OK"
   const isOver = (connection: RawConnection): Promise<true> => within("a connection to end", connection.closed).then(() => true)
-  const turnedAway = (server: Server, reason: string) => metric(server, `connections_turned_away_total{port="http",reason="${reason}"}`)
+  const turnedAway = (server: Server, reason: string) => metricOf(server, "connections_turned_away_total", { port: "http", reason })
 
   it("without a byte, more than it may have files open, end for others, and sends of another agent are stored as before", async () => {
     const dataDir = await makeDataDir()
@@ -111,7 +112,7 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
       await say(bob, alice)
       crowd.more(i % 20 === 0 ? 200 : 5)
     }
-    assert.isAtMost(await metric(server, `connections_open{port="http"}`), await metric(server, `connections_bound{port="http"}`))
+    assert.isAtMost(await metricOf(server, "connections_open", { port: "http" }), await metricOf(server, "connections_bound", { port: "http" }))
     assert.isAbove(await turnedAway(server, "gave_way"), MANY / 2)
     assert.isBelow(median(during), Math.max(3 * median(before), 1_000), `${before} -> ${during}`)
     crowd.leave()
@@ -144,7 +145,7 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
       await eventually("a pong", () => one.received.includes(`{"type":"pong"}`) || undefined)
     }
     for (const one of sockets) one.drop()
-    await eventually("places", async () => (await asked(small)) === OK && await metric(small, `connections_open{port="http"}`) < 3 || undefined)
+    await eventually("places", async () => (await asked(small)) === OK && await metricOf(small, "connections_open", { port: "http" }) < 3 || undefined)
     assert.isAtLeast(await turnedAway(small, "full"), 1)
     assert.include(small.stderr, "Refused a connection from 127.0.0.1: 6 connections are open and have work under way (HTTP_CONNECTIONS).")
   })
@@ -169,11 +170,11 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
   it("from one address are bounded, unless the address is trusted", async () => {
     const upTo = async (count: number, from: string, kept: number): Promise<void> => {
       const refused = await turnedAway(strict, "peer")
-      const open = await metric(strict, `connections_open{port="http"}`)
+      const open = await metricOf(strict, "connections_open", { port: "http" })
       const crowd = await Crowd.gather(strict.url, count, from)
       // The server may accept the last of them a little later.
       await eventually("the last of them", async () => await turnedAway(strict, "peer") - refused >= count - kept || undefined)
-      await eventually("the open ones", async () => await metric(strict, `connections_open{port="http"}`) >= open + kept || undefined)
+      await eventually("the open ones", async () => await metricOf(strict, "connections_open", { port: "http" }) >= open + kept || undefined)
       assert.strictEqual(await turnedAway(strict, "peer") - refused, count - kept)
       await eventually("the others to end", () => crowd.open === kept || undefined)
     }
@@ -191,7 +192,7 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
     const begun = await RawConnection.open(hasty)
     begun.write("G")
     assert.strictEqual(await silent.end(), "")
-    assert.isAtLeast(await metric(hasty, "connections_silent_total"), 1)
+    assert.isAtLeast(await metricOf(hasty, "connections_silent_total"), 1)
     begun.write("ET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     kept.write("GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     assert.match(await begun.end(), /^HTTP\/1\.1 200 OK/)

@@ -1,20 +1,10 @@
 import { assert } from "@effect/vitest"
 import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
-import { setTimeout as pause } from "node:timers/promises"
 import { allTools } from "#doors/mcp/Toolset"
 import { CLOSE, label, OPEN } from "#doors/mcp/Texts"
-import { PATIENCE_MS, within } from "../support/Eventually.ts"
+import { within } from "../support/Eventually.ts"
+import { patient } from "../support/Patient.ts"
 import type { Server, TestAgent } from "../support/Server.ts"
-
-/** Calls again while a server on a busy machine says that it has stalled: it has done nothing then. */
-const patient: typeof fetch = async (input, init) => {
-  for (const deadline = Date.now() + PATIENCE_MS;;) {
-    const response = await fetch(input, init)
-    if (response.status !== 503 || Date.now() > deadline) return response
-    await response.body?.cancel()
-    await pause(500)
-  }
-}
 
 /** The official client, unmodified, with an agent's key. */
 export const connect = async (server: Server, agent: TestAgent, mode: VersionNegotiationMode = "auto"): Promise<Client> => {

@@ -4,6 +4,7 @@ import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { inbox, say } from "../contract/Talk.ts"
 import { eventually, within } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { RawConnection } from "../support/RawConnection.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
 import { answerIn, type Json, newest, older, post, refusalIn, rpc } from "./Mcp.ts"
@@ -121,7 +122,7 @@ describe("/mcp on a server of its own", () => {
         const { result } = await answer.json() as Json
         codes.push(refusalIn(result).refusal["code"])
       }, () => undefined))
-    const waits = async () => Number(/^waits_open(?:\{.*\})? (\d+)$/m.exec((await server.http().get("/internal/metrics")).text)?.[1])
+    const waits = () => metricOf(server, "waits_open")
     await eventually("the refusals", () => codes.length === 30 || undefined)
     assert.deepStrictEqual(codes.filter((code) => code !== "RATE_LIMITED"), [])
     assert.strictEqual(await waits(), 20)

@@ -148,7 +148,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByText("LIMITS_CARDS_PER_MINUTE is 900000 for all.").waitFor()
     assert.deepInclude(await inForce(), { value: 900_000 })
     await limit.getByRole("button", { name: "Take back" }).click()
-    await page.getByText("the change is taken back").waitFor()
+    await page.getByText("the change is reset").waitFor()
 
     await go("Audit")
     await page.getByRole("region", { name: "Audit" }).getByText(EVIL).first().waitFor()
@@ -185,7 +185,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByLabel("Type its handle").fill(bob.handle)
     await erase.click()
     await page.getByText("is erased.").waitFor()
-    await page.getByText("Nobody may ever have it again").waitFor()
+    await page.getByText("No other agent may ever have it").waitFor()
     assert.strictEqual((await bob.http.get("/v1/agents/me")).status, 401)
     await watched.accessible()
     await watched.close()

@@ -225,7 +225,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(`/cons
     await row.getByText("12").first().waitFor()
     await watched.accessible()
     await row.getByRole("button", { name: "Take back" }).click()
-    await page.getByText("the change is taken back").waitFor()
+    await page.getByText("the change is reset").waitFor()
     await promptly("the end", nodes, known("1000000"), 1_000)
     await watched.close()
   })

@@ -4,12 +4,13 @@ import { readFileSync } from "node:fs"
 import { Counter, Gauge, Histogram } from "#ground/platform/Meters"
 import { catalogue, countRequest, countStored, httpSeconds, metricsText, PROBES, stored } from "#ground/platform/Metrics"
 import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
+import { metric } from "../support/Metrics.ts"
 
-const figure = (line: string): number => Number(metricsText().split("\n").find((one) => one.startsWith(`${line} `))?.split(" ").at(-1))
+const figure = (name: string, labels?: Record<string, string>): number => metric(metricsText(), name, labels)
 
 describe("metrics", () => {
   it("count answers by method and class of status, with labels that callers cannot multiply", () => {
-    const count = (method: string, status: string) => figure(`http_requests_total{method="${method}",status="${status}"}`)
+    const count = (method: string, status: string) => figure("http_requests_total", { method, status })
     const before = [count("GET", "2xx"), count("other", "4xx")] as const
     countRequest("GET", 200)
     countRequest("GET", 204)

@@ -143,7 +143,7 @@ it.live("when the line to a node breaks, its sockets are forgotten; when there i
     // Nobody waits for a node without a line.
     two.remote.tell("agt_a", hint(1))
     two.announce("agt_b", 3)
-    yield* two.remote.everywhere({ _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } })
+    yield* two.remote.onOthers({ _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } })
     yield* two.remote.reachable
     assert.strictEqual(one.state.missed, 1)
     wires.isUp = true
@@ -171,7 +171,7 @@ it.live("notices are applied on the other nodes when the caller goes on, in orde
       { _tag: "MuteChanged", agentId: "agt_a", kind: "conversation", targetId: "conv_1" },
       { _tag: "Unmuted", agentId: "agt_a" }
     ]
-    const told = yield* Effect.forkChild(Effect.forEach(notices, (notice) => one!.remote.everywhere(notice), { concurrency: "unbounded", discard: true }))
+    const told = yield* Effect.forkChild(Effect.forEach(notices, (notice) => one!.remote.onOthers(notice), { concurrency: "unbounded", discard: true }))
     yield* until("the second node to apply them", () => two!.notices.length === notices.length)
     assert.isUndefined(told.pollUnsafe())
     yield* Deferred.succeed(gate, undefined)
@@ -185,7 +185,7 @@ it.effect("nobody waits for longer than a second for a node that hangs, and the 
     wires.hold("two")
     const place = one.remote.enter("agt_a", () => assert.fail("displaced"))
     const notice: AgentChanged = { _tag: "Changed", agentId: "agt_a" }
-    const waiting = yield* Effect.forEach([one.remote.reachable, one.remote.everywhere(notice)], (wait) => Effect.forkChild(wait, { startImmediately: true }))
+    const waiting = yield* Effect.forEach([one.remote.reachable, one.remote.onOthers(notice)], (wait) => Effect.forkChild(wait, { startImmediately: true }))
     yield* TestClock.adjust("900 millis")
     assert.deepStrictEqual(waiting.map((fiber) => fiber.pollUnsafe()), [undefined, undefined])
     yield* TestClock.adjust("350 millis")
@@ -203,7 +203,7 @@ it.live("of a notice that a node could not apply, the node learns by a new line 
     yield* exchange(two)
     one.state.apply = () => Effect.die("a notice of another release")
     const line = two.lines.to("one")
-    yield* two.remote.everywhere({ _tag: "Changed", agentId: "agt_a" })
+    yield* two.remote.onOthers({ _tag: "Changed", agentId: "agt_a" })
     assert.isTrue(line?.hasEnded)
     yield* until("the line to be noticed as broken", () => one.parted.length === 2)
     yield* join(one, two)
@@ -348,7 +348,7 @@ it.live("a node that has ended has no sockets, and nobody waits for it", () =>
     yield* Scope.close(life, Exit.void)
     yield* until("its end to be noticed", () => one.remote.count("agt_b") === 0)
     assert.deepStrictEqual(one.parted, [[], ["agt_b"]])
-    yield* one.remote.everywhere({ _tag: "MuteChanged", agentId: "agt_b", kind: "agent", targetId: "agt_a" })
+    yield* one.remote.onOthers({ _tag: "MuteChanged", agentId: "agt_b", kind: "agent", targetId: "agt_a" })
     yield* one.remote.reachable
   }))
 
@@ -418,7 +418,7 @@ it.effect("a node that pauses between announcements answers nobody before it has
 it.effect("a change takes a second if a listed node does not say that it knows of it, so that what it has cached has expired", () =>
   Effect.gen(function*() {
     const { one, two, wires } = yield* pair()
-    const change = () => Effect.forkChild(one.remote.everywhere({ _tag: "Changed", agentId: "agt_a" }), { startImmediately: true })
+    const change = () => Effect.forkChild(one.remote.onOthers({ _tag: "Changed", agentId: "agt_a" }), { startImmediately: true })
     one.listed.push("two")
     const told = yield* change()
     yield* until("the answer", () => told.pollUnsafe() !== undefined)

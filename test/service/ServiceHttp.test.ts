@@ -15,6 +15,7 @@ import { WireErrors } from "#ground/wire/WireErrors"
 import { UpgradeHandler } from "#ground/http/UpgradeHandler"
 import { docsOf } from "#doors/service/Docs"
 import { eventually } from "../support/Eventually.ts"
+import { metric } from "../support/Metrics.ts"
 import { requestBudgets } from "../support/RequestBudgets.ts"
 import { Readiness } from "#ground/platform/Readiness"
 import { Database } from "#ground/database/Sql"
@@ -149,13 +150,12 @@ describe("the service routes", () => {
     const logged: Array<unknown> = []
     const figures = () => {
       const text = metricsText()
-      const sum = (pattern: RegExp) => Array.from(text.matchAll(pattern), ([, value]) => Number(value)).reduce((all, one) => all + one, 0)
       return {
-        requests: sum(/^http_requests_total\{.*\} (\d+)$/gm),
-        failures: sum(/^http_requests_total\{.*status="5xx".*\} (\d+)$/gm),
-        refusals: sum(/^refusals_total\{.*\} (\d+)$/gm),
-        notReady: sum(/^http_probes_total\{route="\/v1\/ready",status="5xx"\} (\d+)$/gm),
-        probes: sum(/^http_probes_total\{.*\} (\d+)$/gm)
+        requests: metric(text, "http_requests_total"),
+        failures: metric(text, "http_requests_total", { status: "5xx" }),
+        refusals: metric(text, "refusals_total"),
+        notReady: metric(text, "http_probes_total", { route: "/v1/ready", status: "5xx" }),
+        probes: metric(text, "http_probes_total")
       }
     }
     return Effect.acquireUseRelease(

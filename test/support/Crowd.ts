@@ -4,6 +4,7 @@ import { connect, type Socket } from "node:net"
 import { once } from "node:events"
 import { setTimeout as pause } from "node:timers/promises"
 import { eventually } from "./Eventually.ts"
+import { metricOf } from "./Metrics.ts"
 import type { Server, TestAgent } from "./Server.ts"
 
 /** Connections that send nothing. */
@@ -72,18 +73,11 @@ export const freshSend = async (from: TestAgent, to: TestAgent, text: string): P
 
 export const median = (values: ReadonlyArray<number>): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN
 
-/** The value of a series in the server's metrics. */
-export const metric = async (server: Server, series: string): Promise<number> => {
-  const text = await (await fetch(`${server.url}/internal/metrics`)).text()
-  const line = text.split("\n").find((one) => one.startsWith(`${series} `))
-  return line === undefined ? assert.fail(`no ${series} in the metrics`) : Number(line.slice(series.length + 1))
-}
-
 /** Waits until a server at its bound has processed all pending connections, which is when it has refused none for a while. */
 export const untilQuiet = async (server: Server, port: "http" | "nodes"): Promise<void> => {
   let before = -1
   await eventually("the server to turn nobody away", async () => {
-    const now = await metric(server, `connections_turned_away_total{port="${port}",reason="gave_way"}`)
+    const now = await metricOf(server, "connections_turned_away_total", { port, reason: "gave_way" })
     const quiet = now > 0 && now === before
     before = now
     if (!quiet) await pause(100)

@@ -4,7 +4,7 @@ import { Database } from "#ground/database/Sql"
 import { type AgentTable, isAgentTable, Tables } from "#ground/database/Tables"
 import type { Unavailable } from "#ground/wire/WireError"
 
-/** Deletes the agent's rows in the tables in which it has few. The main statement deletes those of the last table. */
+/** Deletes the agent's rows in the tables in which it has few. The main statement deletes the rows of the last of these tables. */
 const fewOf = (tables: ReadonlyArray<AgentTable>): string => {
   const parts = tables.flatMap(({ erasure: { few }, table }) =>
     few === undefined ? [] : [{ name: few, text: `DELETE FROM ${table} WHERE agent_id = $1` }])
@@ -76,7 +76,7 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   readonly slice: (after: string, size: number) => Effect.Effect<string | null, Unavailable>
   /** Hides the agent's unused files in a slice. */
   readonly uploads: (agentId: string, after: string, last: string, at: number, urlMs: number) => Effect.Effect<void, Unavailable>
-  /** Replaces the address by a hash with a secret key. `secret` is stored as that key if there is none yet. */
+  /** Replaces the address by a hash with a secret key. If no key is stored yet, stores `secret` as the key. */
   readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, Unavailable>
 }>()("parley/accounts/ErasuresRepo") {
   static readonly layer = Layer.effect(

@@ -167,7 +167,7 @@ export interface Exported {
   readonly rows: number
   readonly files: number
   readonly missing: number
-  /** How many of the missing files the store has with other bytes. */
+  /** How many of the missing files are in the store, but with bytes other than the announced ones. */
   readonly damaged: number
   readonly bytes: number
   readonly resumed: boolean

@@ -41,11 +41,10 @@ const SWEEP_ROWS = 100
 const AGAIN_MILLIS = 600_000
 
 /**
- * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to
- * the store, and immutable from then on. It can be sent any number of times to the agent or group that it was announced
- * for. The sweep removes a file that was never uploaded soon after its upload URL has expired. It removes a file that no
- * message has used UPLOADS_RETENTION_HOURS after its announcement. It removes a used file once the messages that used it
- * are past their retention.
+ * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to the store,
+ * and immutable from then on. It can be sent any number of times to the agent or group that it was announced for. If a file was
+ * never uploaded, the sweep removes it soon after its upload URL has expired. If no message uses a file, the sweep removes it
+ * UPLOADS_RETENTION_HOURS after its announcement. A used file is removed when the retention of the messages that use it ends.
  */
 export class Attachments extends Context.Service<Attachments, {
   /** Announces a file and returns the URL for its bytes. A repeat with the same Idempotency-Key returns the same file. */

@@ -2,7 +2,7 @@ import { Context, type Effect } from "effect"
 import type { Agent } from "#domain/agents/Agent"
 import type { Unauthorized, Unavailable } from "#ground/wire/WireError"
 
-/** The agent for which a request is made. Whatever works for the request gets this object and never the agent's key. */
+/** The agent for which a request is made. Code that serves the request gets this object, never the agent's key. */
 export interface Principal {
   readonly agentId: string
   /** The agent's account as it is now, as `Auth.authenticate` returns it. Fails if the credential of the request is no longer valid. */

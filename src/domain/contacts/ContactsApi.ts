@@ -106,7 +106,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       summary: "Unblock an agent",
       description: "Removes the caller's own block. A block by the other agent stays.",
       parameters,
-      answer: confirm("Your block is taken back.")
+      answer: confirm("Your block is removed.")
     })),
     HttpApiEndpoint.post("report", "/v1/contacts/:handle/report", {
       params,

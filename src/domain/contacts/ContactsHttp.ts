@@ -55,7 +55,7 @@ export const ContactsHttp = Endpoints.group(
       }),
       unblock: Effect.fnUntraced(function*({ params }) {
         yield* contacts.unblock((yield* CurrentAgent).id, params.handle)
-        return confirm("Your block is taken back.")
+        return confirm("Your block is removed.")
       }),
       report: Effect.fnUntraced(function*({ params, payload }) {
         yield* contacts.report((yield* CurrentAgent).id, params.handle, payload?.reason ?? null)

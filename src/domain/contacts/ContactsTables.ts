@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
 
-/** Whom an agent knows, blocks and has reported. */
+/** The contacts, blocks and reports of agents. */
 export const contactsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "contacts",

@@ -25,9 +25,11 @@ import { makePlainAppend, type PlainStored } from "./PlainAppend.ts"
  * cannot deadlock. Epoch and version are tested on the locked rows, because the statement's snapshot may be older than
  * the lock. A key that is in the snapshot is a replay. If another conversation stores the same key after the snapshot,
  * the index `messages_once` refuses the statement, and the batch is retried with a newer snapshot. Inbox numbers are
- * assigned under the inbox's lock. Tables are read through `= ANY (ARRAY(…))` and laterals, for which the planner can
- * only use indexes. The statement is planned once, often while the tables are empty, and a plan with joins would scan
- * whole tables from then on.
+ * assigned under the inbox's lock. There, `inboxes.undelivered` also decides about the recipient's backlog: `fresh`
+ * has the sends that are stored, and leaves out those above the bound (wire.md G.4).
+ *
+ * Tables are read through `= ANY (ARRAY(…))` and laterals, for which the planner can only use indexes. The statement is
+ * planned once, often while the tables are empty, and a plan with joins would scan whole tables from then on.
  */
 const appendStatement = (kinds: "continuing" | "any"): string => {
   // These parts are needed only for first messages and first replies. Without them, the statement costs half as much to
@@ -53,7 +55,7 @@ ${also(`), slots AS MATERIALIZED (
   JOIN (SELECT DISTINCT conv, sender FROM input WHERE opens) w ON s.conversation_id = w.conv AND s.agent_id = w.sender
   ORDER BY s.conversation_id
   FOR NO KEY UPDATE OF s
-`)}), judged AS MATERIALIZED (
+`)}), checked AS MATERIALIZED (
   SELECT
     x.*,
     COALESCE(h.last_seq, 0) AS base,
@@ -72,14 +74,14 @@ ${also(`), slots AS MATERIALIZED (
 ), numbers AS MATERIALIZED (
   SELECT n.agent_id, n.last_no, n.undelivered
   FROM inboxes n
-  WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT recipient FROM judged WHERE holds AND may_send AND may_receive AND NOT known))
+  WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT recipient FROM checked WHERE holds AND may_send AND may_receive AND NOT known))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
-), weighed AS MATERIALIZED (
+), backlogs AS MATERIALIZED (
   SELECT
     j.*, n.last_no, n.undelivered,
     n.undelivered + row_number() OVER (PARTITION BY j.recipient ORDER BY j.i) AS after
-  FROM judged j
+  FROM checked j
   JOIN numbers n ON n.agent_id = j.recipient
   WHERE j.holds AND j.may_send AND j.may_receive AND NOT j.known
 ), fresh AS MATERIALIZED (
@@ -87,7 +89,7 @@ ${also(`), slots AS MATERIALIZED (
     w.*,
     w.base + row_number() OVER (PARTITION BY w.conv ORDER BY w.i) AS seq,
     w.last_no + w.after - w.undelivered AS no
-  FROM weighed w
+  FROM backlogs w
   WHERE w.uncapped OR w.after <= $2
 ${also(`), opened AS (
   INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
@@ -130,8 +132,8 @@ SELECT
   j.i, j.holds, j.may_send, j.known, f.seq, f.no, w.undelivered AS waiting, f.no - f.last_no AS position,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
   own.last_no AS sender_last_no, j.overtaken, j.hooked
-FROM judged j
-LEFT JOIN weighed w ON w.i = j.i
+FROM checked j
+LEFT JOIN backlogs w ON w.i = j.i
 LEFT JOIN fresh f ON f.i = j.i
 LEFT JOIN LATERAL (SELECT * FROM inboxes WHERE agent_id = j.sender OFFSET 0) own ON true
 ORDER BY j.i`
@@ -215,7 +217,7 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
     return told
   }
 
-  const judge = (batch: ReadonlyArray<Append>, lockMs: number) => {
+  const general = (batch: ReadonlyArray<Append>, lockMs: number) => {
     const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
     return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard, lockMs]), (rows) => {
       const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
@@ -228,9 +230,9 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
 
   const commit = (batch: ReadonlyArray<Append>, lockMs: number) => {
     const stored = batch.every(({ recipientId }) => !hooked.has(recipientId)) ? plain(batch, lockMs) : undefined
-    if (stored === undefined) return judge(batch, lockMs)
+    if (stored === undefined) return general(batch, lockMs)
     return Effect.flatMap(stored, (rows) =>
-      rows === undefined ? judge(batch, lockMs) : Effect.succeed(outcomes(batch, rows.map(asRow), NONE)))
+      rows === undefined ? general(batch, lockMs) : Effect.succeed(outcomes(batch, rows.map(asRow), NONE)))
   }
 
   return (batch: ReadonlyArray<Append>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))

@@ -244,7 +244,7 @@ export class ConversationActor extends SendQueue<Direct> {
       case "Replayed":
         return this.replay(sending)
       case "SenderGone":
-        return this.turnAway(sending)
+        return this.refuseSender(sending)
       case "RecipientGone":
         return this.refuse(sending, new AgentNotFound())
       case "Backlogged":

@@ -94,8 +94,8 @@ const blockedPosted = (request: string): string => intoOutbox(
 )
 
 /**
- * A block that arrives too late is not made. Somebody may have made and removed the same block since, and the late
- * statement would make it again. The time is tested on the database's clock, which all nodes follow.
+ * A block that arrives too late has no effect. The agent may have made and removed the same block since, and the late statement
+ * would make the block again. The time is tested on the database's clock, which all nodes follow.
  */
 const inTime = (until: string): string => `(${until}::bigint IS NULL OR extract(epoch FROM clock_timestamp()) * 1000 < ${until}::bigint)`
 

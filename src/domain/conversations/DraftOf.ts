@@ -11,7 +11,7 @@ export const draftOf = (
 ): Effect.Effect<Draft, ValidationFailed | ContentTooLarge> => {
   const { attachment_id, data, text } = body.content
   if (text !== undefined && !isStorable(text)) {
-    return Effect.fail(ValidationFailed.field("content.text", "must hold no NUL and no lone surrogate"))
+    return Effect.fail(ValidationFailed.field("content.text", "must contain no NUL and no lone surrogate"))
   }
   if ((text === undefined || text === "") && data === undefined && attachment_id === undefined) {
     return Effect.fail(ValidationFailed.field("content", "needs a non-empty text, data or an attachment_id"))

@@ -226,7 +226,7 @@ DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
 )
 RETURNING seq`
 
-/** What agents have hidden from themselves of single messages. */
+/** The single messages that agents have hidden from themselves. */
 export const hiddenMessagesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "hidden_messages",

@@ -83,7 +83,7 @@ export class Enforcement extends Context.Service<Enforcement, {
           return sessions.changed(agentId)
         })
 
-      const judgeAgain = Effect.fn("Enforcement.recount")(function*(agentId: AgentId) {
+      const evaluate = Effect.fn("Enforcement.recount")(function*(agentId: AgentId) {
         for (let tries = 0; tries < TRIES; tries++) {
           const now = yield* Clock.currentTimeMillis
           const found = yield* repo.load(agentId, now - longest, limits)
@@ -110,12 +110,12 @@ export class Enforcement extends Context.Service<Enforcement, {
 
       return Enforcement.of({
         recount: (agentId) =>
-          Effect.catchCause(judgeAgain(agentId), (cause) =>
+          Effect.catchCause(evaluate(agentId), (cause) =>
             Effect.logWarning("The blocks and reports against an agent could not be evaluated; the sweep retries", cause)),
         sweep: Effect.gen(function*() {
           let judged = 0
           for (const agentId of yield* repo.due(SWEPT)) {
-            yield* judgeAgain(agentId).pipe(
+            yield* evaluate(agentId).pipe(
               Effect.andThen(Effect.sync(() => judged++)),
               // One agent that cannot be evaluated now must not delay the others.
               Effect.catchCause((cause) =>

@@ -11,7 +11,7 @@ export interface Case extends Counted {
   readonly due: ReadonlyArray<number>
 }
 
-export interface Judgement {
+export interface Evaluation {
   readonly agentId: string
   /** `Case.judged` of the snapshot. If another evaluation was committed since, this one is not written. */
   readonly judged: number
@@ -143,7 +143,7 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
     limits: { readonly blocks: number; readonly reports: number }
   ) => Effect.Effect<Case | undefined, Unavailable>
   /** Returns false if another evaluation came first. */
-  readonly judge: (judgement: Judgement) => Effect.Effect<boolean, Unavailable>
+  readonly judge: (evaluation: Evaluation) => Effect.Effect<boolean, Unavailable>
   /** Returns false if the agent is suspended already, or deleted. */
   readonly suspend: (decree: Decree) => Effect.Effect<boolean, Unavailable>
   /** Returns false if the agent is deleted. */

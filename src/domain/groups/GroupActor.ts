@@ -181,7 +181,7 @@ export class GroupActor extends SendQueue<InGroup> {
         sending.giveBack?.()
         return this.settle(sending, Exit.succeed(null))
       case "SenderGone":
-        return this.turnAway(sending)
+        return this.refuseSender(sending)
     }
   }
 

@@ -60,7 +60,7 @@ WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2"
   FROM conversations c WHERE c.id = ANY (ARRAY(SELECT DISTINCT conv FROM input))
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
-), judged AS MATERIALIZED (
+), checked AS MATERIALIZED (
   SELECT
     x.*,
     COALESCE(h.last_seq, 0) AS base,
@@ -75,7 +75,7 @@ WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2"
   FROM inboxes n
   WHERE n.agent_id = ANY (ARRAY(
     SELECT p.agent_id FROM participants p
-    WHERE p.conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM judged WHERE holds AND may_send))
+    WHERE p.conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM checked WHERE holds AND may_send))
   ))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
@@ -85,13 +85,13 @@ WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2"
   CROSS JOIN LATERAL (
     SELECT conversation_id FROM participants
     WHERE agent_id = n.agent_id
-      AND conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM judged WHERE holds AND may_send))
+      AND conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM checked WHERE holds AND may_send))
     OFFSET 0
   ) p
   GROUP BY p.conversation_id
 ), fresh AS MATERIALIZED (
   SELECT j.*, j.base + row_number() OVER (PARTITION BY j.conv ORDER BY j.i) AS seq
-  FROM judged j
+  FROM checked j
   WHERE j.holds AND j.may_send AND NOT j.known AND (SELECT count(*) FROM members) > 0
 ), fan AS MATERIALIZED (
   SELECT f.i, f.id, f.at, f.request, f.conv, f.seq, f.sender, m.agent AS recipient,
@@ -114,14 +114,14 @@ WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2"
 }
 )
 SELECT
-  (SELECT json_agg(json_build_array(i, holds, may_send) ORDER BY i) FROM judged) AS judged,
+  (SELECT json_agg(json_build_array(i, holds, may_send) ORDER BY i) FROM checked) AS checked,
   (SELECT json_agg(json_build_array(i, seq)) FROM fresh) AS stored,
   (SELECT json_agg(json_build_array(i, recipient, no) ORDER BY i, no) FROM fan) AS fan,
   (SELECT json_agg(json_build_array(agent_id, last_no)) FROM numbers) AS reached,
   (SELECT json_agg(DISTINCT agent_id) FROM hooks) AS hooked`
 
 interface Row {
-  readonly judged: ReadonlyArray<readonly [number, boolean, boolean]> | null
+  readonly checked: ReadonlyArray<readonly [number, boolean, boolean]> | null
   readonly stored: ReadonlyArray<readonly [number, number]> | null
   readonly fan: ReadonlyArray<readonly [number, string, number]> | null
   /** The newest inbox numbers before the batch. */
@@ -179,7 +179,7 @@ const outcomes = (batch: ReadonlyArray<GroupAppend>, row: Row | undefined): Read
     return before
   })
   return batch.map((append, i): GroupAppended => {
-    const [, holds, maySend] = row?.judged?.[i] ?? [i, false, false]
+    const [, holds, maySend] = row?.checked?.[i] ?? [i, false, false]
     if (!holds) return { _tag: "Fenced" }
     if (!maySend) return { _tag: "SenderGone" }
     const seq = seqs.get(i)

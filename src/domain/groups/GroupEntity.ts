@@ -44,8 +44,8 @@ export const SendToGroup = Rpc.make("SendToGroup", {
 })
 
 /**
- * Ids for the system messages of a change, or for its trace if it has no messages. A call that repeats a committed one,
- * with the same ids, gets the answer of the committed one.
+ * Ids for the system messages of a change, or for its trace if it has no messages. A repeat of a committed call has the same ids,
+ * and gets the answer of that call.
  */
 const messageIds = Schema.Array(Schema.String)
 

@@ -250,7 +250,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       summary: "Withdraw an invite",
       description: "Withdraws an invite that was not answered yet. Any admin may call.",
       parameters: { id: GROUP_ID, invite_id: INVITE_ID },
-      answer: confirm("The invite is taken back.")
+      answer: confirm("The invite is cancelled.")
     }))
   )
   .middleware(Authorization)

@@ -88,7 +88,7 @@ export const GroupsHttp = Endpoints.group(
       }),
       cancel: Effect.fnUntraced(function*({ params }) {
         yield* groups.cancel((yield* CurrentAgent).id, params.id, params.invite_id)
-        return confirm("The invite is taken back.")
+        return confirm("The invite is cancelled.")
       })
     })
   })

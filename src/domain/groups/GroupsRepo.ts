@@ -398,7 +398,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, Unavailable>
   /** Deletes up to `most` refusals from `by` or before, and returns how many were deleted. */
   readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, Unavailable>
-  /** Does the same with the traces of changes without messages. */
+  /** Deletes up to `most` rows about changes without messages from `by` or before, and returns how many were deleted. */
   readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(

@@ -144,8 +144,8 @@ const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fing
  */
 const LAPSES = `CASE WHEN k.lapses_at > $6 + ${SET_BACK_MS} THEN excluded.lapses_at ELSE k.lapses_at END`
 
-// Updates the row even if nothing changes. Only an update returns an existing row, and one that another session has
-// just committed.
+// Updates an existing row even if nothing changes. Otherwise the statement would not return the row, nor a row that
+// another session has just committed.
 const CLAIM = `
   INSERT INTO idempotency_keys AS k (agent_id, key, fingerprint, nonce, created_at, lapses_at)
   VALUES ($1, $2, $3::bytea, $4::bytea, $5::bigint, $6::bigint)

@@ -29,7 +29,7 @@ const clear = (value: unknown, handle: string): boolean => {
   return cleared
 }
 
-/** The bytes that every answer contains if it shows the agent, as this server writes JSON. */
+/** The bytes that every answer of this server contains if it shows the agent. */
 const mentionOf = (handle: string): Buffer => Buffer.from(`"handle":${JSON.stringify(handle)}`)
 
 /** Returns the answer with null in place of each text about the agent, or `undefined` if the answer has no such text. */

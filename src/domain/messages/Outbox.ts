@@ -54,8 +54,8 @@ export const intoOutboxOf = (event: typeof TASK_EVENT, rows: string): string => 
   RETURNING webhook_id`
 
 /**
- * SQL query for those of the given agents that have a webhook for an event, as `agent_id`. It serves statements that do
- * not read rows of `agents`. Test it with `IN`, under `IS TRUE`.
+ * SQL query for those of the given agents that have a webhook for an event, as `agent_id`. Use it in statements that do not read
+ * rows of `agents`, as `agent_id IN (…) IS TRUE`.
  */
 export const hookedAmong = (event: WebhookEvent, agentIds: string): string => `
   SELECT agent_id FROM webhooks

@@ -165,7 +165,7 @@ export abstract class SendQueue<K extends SendKind> {
   /** Writes a send that the decision allows, with `commit`. */
   protected abstract append(sending: Sending<K>, state: K["state"]): void
 
-  /** Handles the result of a write, and hands the send to `stored`, `retry`, `turnAway`, `refuse` or `settle`. */
+  /** Handles the result of a write, and hands the send to `stored`, `retry`, `refuseSender`, `refuse` or `settle`. */
   protected abstract appended(
     sending: Sending<K>,
     write: K["write"],
@@ -441,7 +441,7 @@ export abstract class SendQueue<K extends SendKind> {
    * Refuses a send because its sender was suspended or deleted meanwhile. Replays are refused for this reason only
    * (wire.md C.6).
    */
-  protected turnAway(sending: Sending<K>): void {
+  protected refuseSender(sending: Sending<K>): void {
     this.ask(sending, this.isSenderDeleted(sending), (isDeleted) =>
       this.settle(sending, Exit.fail(isDeleted ? new Unauthorized() : new AgentSuspended())))
   }

@@ -45,7 +45,7 @@ export class SelfMute extends WireError<SelfMute>()("SelfMute", {
 export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
   code: "LIMIT_REACHED",
   status: 400,
-  message: "You have muted too many agents and conversations: lift a mute first."
+  message: "You have muted too many agents and conversations: end a mute first."
 }) {}
 
 const INSTANT = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)$/i

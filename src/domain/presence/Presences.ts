@@ -79,7 +79,7 @@ export class Presences extends Context.Service<Presences, {
       /** Agents whose holders are still to be notified. */
       const untold = new Set<string>()
       /** The agent whose holders are being notified right now. */
-      let toldNow: string | undefined
+      let notifying: string | undefined
       const telling = yield* Latch.make()
       const idle = yield* Latch.make(true)
 
@@ -150,9 +150,9 @@ export class Presences extends Context.Service<Presences, {
         telling.closeUnsafe()
         for (const agentId of untold) {
           untold.delete(agentId)
-          toldNow = agentId
+          notifying = agentId
           yield* Effect.catchCause(tell(agentId), (cause) => Effect.logWarning("A change of presence was not pushed", cause))
-          toldNow = undefined
+          notifying = undefined
           yield* nextTurn
         }
         if (untold.size === 0) idle.openUnsafe()
@@ -200,7 +200,7 @@ export class Presences extends Context.Service<Presences, {
             const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
             // Notify the holders here. The fiber above might read them only after the deletion has removed the
             // contacts.
-            if (before.status !== after.status || untold.delete(agentId) || toldNow === agentId) yield* tell(agentId)
+            if (before.status !== after.status || untold.delete(agentId) || notifying === agentId) yield* tell(agentId)
             unkept.delete(agentId)
             yield* repo.remove(agentId)
             yield* store.release(agentId, after)

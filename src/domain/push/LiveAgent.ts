@@ -18,7 +18,7 @@ export type Push =
     readonly messageId: string
     readonly senderId: string
     readonly rendered: Rendered
-    /** When this node committed it, as `performance.now()`. Undefined if another node did. */
+    /** When this node committed it, as `performance.now()`. Undefined if another node committed it. */
     readonly committedAt?: number | undefined
     /** The trace of its send. */
     readonly trace?: TraceContext | undefined

@@ -158,13 +158,14 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         },
         disconnect: (agentId, reason) =>
           Effect.suspend(() => {
+            agents.forget(agentId)
             actors.find(agentId)?.disconnect(reason)
-            return remote.everywhere({ _tag: "Disconnect", agentId, reason })
+            return remote.onOthers({ _tag: "Disconnect", agentId, reason })
           }),
         changed: (agentId) =>
           Effect.suspend(() => {
             agents.forget(agentId)
-            return remote.everywhere({ _tag: "Changed", agentId })
+            return remote.onOthers({ _tag: "Changed", agentId })
           }),
         isConnected: (agentId) => (actors.find(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
         reachable: remote.reachable,
@@ -186,12 +187,12 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         muteChanged: (agentId, kind, targetId) =>
           Effect.andThen(
             muteChangedHere(agentId, kind, targetId),
-            remote.everywhere({ _tag: "MuteChanged", agentId, kind, targetId })
+            remote.onOthers({ _tag: "MuteChanged", agentId, kind, targetId })
           ),
         unmuted: (agentId) =>
           Effect.andThen(
             Effect.suspend(() => unmutedHere(agentId)),
-            remote.everywhere({ _tag: "Unmuted", agentId })
+            remote.onOthers({ _tag: "Unmuted", agentId })
           ),
         here: actors.of,
         live: (agentId) => {

@@ -58,7 +58,7 @@ export class PushRouter extends Context.Service<PushRouter, {
    * Applies a notice on the other nodes. If a listed node does not confirm, this takes a second, because the caches of
    * that node have expired by then. That node reads keys and mutes again when its line begins.
    */
-  readonly everywhere: (notice: AgentChanged) => Effect.Effect<void>
+  readonly onOthers: (notice: AgentChanged) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
 }>()("parley/push/PushRouter") {
   static readonly layer = Layer.effect(
@@ -240,7 +240,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           const others = [...members.others()]
           return others.every((node) => queues.has(node)) ? Effect.asVoid(onAll("node/reach", null)) : Effect.fail("not yet")
         }).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
-        everywhere: (notice) =>
+        onOthers: (notice) =>
           Effect.suspend(() => {
             const until = now() + PATIENCE_MS
             return Effect.flatMap(onAll("node/notice", notice), (done) =>

@@ -26,7 +26,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
     route: LimitedRoute,
     request: HttpServerRequest.HttpServerRequest
   ) => Effect.Effect<void, RateLimited | Unavailable>
-  /** Removes some of the rows that do not count any more. */
+  /** Removes some of the rows that no longer count. */
   readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/AddressLimits") {
   static readonly layer = Layer.effect(

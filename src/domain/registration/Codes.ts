@@ -128,7 +128,7 @@ export class Codes extends Context.Service<Codes, {
             // Reports the longer of the two waits, after which both are over.
             capMs > cooldownMs
               ? new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
-              // Both waits are 0 if another request took the slot and gave it back meanwhile. Then the answer says 1 ms.
+              // Both waits are 0 if another request took the slot and returned it meanwhile. Then the answer has a wait of 1 ms.
               : new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
           ))
 

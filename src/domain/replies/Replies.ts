@@ -16,13 +16,12 @@ const SWEEP_ROWS = 1_000
 const NAMELESS = ""
 
 /**
- * Decides which of an agent's processes answers a message (wire.md L). A session that works holds a lease. A process
- * that wants to answer claims the message. Leases and claims are rows with an end, so all nodes see them, and they
- * outlive any node.
+ * Decides which of an agent's processes answers a message (wire.md L). A session that works holds a lease. A process that wants to
+ * answer claims the message. Leases and claims are rows with an end, so all nodes see them, and they outlive any node.
  *
- * Claims of one agent are made one after the other, under a lock in the database. Each reads the leases while it has
- * the lock, so it sees every lease whose call was answered before the claim. A lease that begins later removes no
- * claim. Leases end under the same lock, so of several that end at once, the last one finds no other.
+ * Claims of one agent are made one after the other, under a lock in the database. Each reads the leases while it has the lock, so
+ * it sees every lease whose call was answered before the claim. A lease that begins later removes no claim. Leases end under the
+ * same lock. So if several leases end at once, only the end of the last one finds no other lease.
  */
 export class Replies extends Context.Service<Replies, {
   /** Begins the lease of a session, or of the nameless one, or renews it. */

@@ -15,7 +15,7 @@ export interface ClaimRow {
   readonly deferred: boolean
   /** Whether the first message that was not claimed is missing from the agent's inbox. */
   readonly missing: boolean
-  /** The end of what decided the attempt: the claim itself, another holder's claim, or the last lease. */
+  /** When the claim ends. If nothing was claimed: when the other holder's claim, or the last lease, ends. */
   readonly endsAt: number | null
 }
 

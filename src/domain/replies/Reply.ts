@@ -31,6 +31,6 @@ export interface ClaimOutcome {
   readonly claimed: number
   /** Whether nothing was claimed because a session is working. */
   readonly deferred: boolean
-  /** Seconds until the end of what decided the attempt: the claim itself, another holder's claim, or the last lease. */
+  /** Seconds until the claim ends. If nothing was claimed: until the other holder's claim, or the last lease, ends. */
   readonly expiresIn: number
 }

@@ -21,7 +21,7 @@ export interface Dependencies {
   readonly circuit: CircuitRules
   /** Milliseconds to wait after each failed attempt; a delivery that fails once more after the last wait is dead. */
   readonly retryMs: ReadonlyArray<number>
-  /** Whether this runner holds the webhook's shard. */
+  /** Whether this node owns the webhook. */
   readonly isLocal: (id: string) => boolean
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, Unavailable>
   /** Posts once, if `stillWanted` is true when a place is free, and if nothing changed in the outbox while the post waited for the place. */

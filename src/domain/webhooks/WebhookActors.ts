@@ -52,16 +52,17 @@ const failed = (reason: string): Outcome => ({ _tag: "Failed", reason })
 const unanswered = (reason: string): Attempt => ({ answered: false, outcome: failed(reason) })
 
 /**
- * The webhooks that post from this runner. A webhook posts from the runner that holds its shard. It is woken after an
- * event is committed to the outbox. If that signal is lost, or the runner crashes, a sweep of the outbox wakes it.
+ * The webhooks that post from this node. A webhook posts from its owner, which is woken after an event is committed to the
+ * outbox. If that signal is lost, or the node crashes before the post, the sweep of the outbox (`wakeDue`) wakes the owner.
+ * A crash between the post and its mark in the outbox repeats the post, with the same delivery id.
  */
 export class WebhookActors extends Context.Service<WebhookActors, {
-  /** Wakes a webhook, for which something may be due, on the runner that holds its shard. */
+  /** Wakes a webhook, for which something may be due, on its owner. */
   readonly wake: (id: string) => void
-  /** Posts, once and from this runner, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
+  /** Posts, once and from this node, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
-  /** Wakes those webhooks of the next slice that have something due, on the runners that hold their shards. */
-  readonly rearm: Effect.Effect<Batch, Unavailable>
+  /** The sweep of the outbox: wakes those webhooks of the next slice that have something due, each on its owner. */
+  readonly wakeDue: Effect.Effect<Batch, Unavailable>
   /** Marks as dead some of the deliveries that wait for deactivated webhooks. */
   readonly abandon: Effect.Effect<Batch, Unavailable>
   /** Removes some of the deliveries of deleted webhooks, and some of those webhooks once they have none. */
@@ -281,7 +282,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
 
       // The webhook id after which the next slice begins. It is only in memory, so a job that moves to another process starts over.
       let above = ""
-      const rearm = Effect.gen(function*() {
+      const wakeDue = Effect.gen(function*() {
         const slice = yield* repo.due(above, now(), SLICE)
         const due = slice.filter((one) => one.due)
         for (const { id } of due) wake(id)
@@ -293,7 +294,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const upToRows = batchUpTo(RETENTION_ROWS)
 
       return WebhookActors.of({
-        rearm,
+        wakeDue,
         abandon: Effect.map(Effect.suspend(() => repo.abandon(now(), RETENTION_ROWS)), upToRows),
         // A webhook's row is removed one batch after its last deliveries, so only an empty batch ends the sweep.
         sweepDeleted: Effect.map(

@@ -307,9 +307,15 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, Unavailable>
   /** Marks as dead up to `most` deliveries that wait for deactivated webhooks, and returns how many. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, Unavailable>
-  /** Removes up to `most` deliveries that were delivered (otherwise: that died) by the time `by`; returns how many. */
+  /**
+   * Removes up to `most` deliveries that were delivered (if `delivered` is false: that became dead) by the time `by`, and returns
+   * how many.
+   */
   readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, Unavailable>
-  /** Removes up to `most` deliveries of webhooks deleted by the time `by`, and such webhooks without any; returns how many rows. */
+  /**
+   * Removes up to `most` deliveries of webhooks that were deleted by the time `by`, and those of these webhooks that have no
+   * deliveries. Returns the number of rows.
+   */
   readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/webhooks/WebhooksRepo") {
   static readonly layer = Layer.effect(

@@ -37,7 +37,7 @@ export const makePushConfigs = ({ taskOf }: LookUp) =>
         const config = yield* read(params, task.id, `push-${ids.bytes(12).toString("hex")}`)
         if (isFinal((yield* put(side, task.id, config)).state)) {
           return yield* Effect.fail(
-            new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended, so there is nothing to push any more: read it with GetTask.")
+            new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended, so nothing more is pushed: read it with GetTask.")
           )
         }
         return shownPushConfig(task.id, config)

@@ -20,7 +20,7 @@ import { KEY_PREFIX, type Side, Tasks } from "./Tasks.ts"
 const clientMsgIdOf = (handle: string, messageId: string): string =>
   KEY_PREFIX + createHash("sha256").update(`${handle}\n${messageId}`).digest("base64url")
 
-/** The task of a message that was just committed, which is all that the task consists of. So nothing has to be read. */
+/** The task of a message that was just committed. It has no other message, so nothing has to be read. */
 const newTask = (side: Side, id: string, body: string): Task => {
   const { created_at, seq } = JSON.parse(body) as { readonly created_at: string; readonly seq: number }
   const at = Date.parse(created_at)

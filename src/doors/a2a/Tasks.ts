@@ -29,7 +29,9 @@ const WORTH_A_WRITE = 100
 const TRIES = 20
 const SLICE = 200
 const REMEMBERED = 50_000
-/** How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the memory is never wrong. */
+/**
+ * How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the conversation is still followed.
+ */
 const FOLLOWED_MS = 600_000
 /** How long a conversation is followed without a task. */
 const IDLE_MS = 86_400_000
@@ -113,8 +115,9 @@ export class Tasks extends Context.Service<Tasks, {
       })
 
       /**
-       * The open tasks that these messages may change, oldest first: the tasks that they name, and for each sender its oldest open tasks,
-       * as many as it has sent messages that name none. The other open tasks are not read, however many there are.
+       * The open tasks that these messages may change, oldest first. They are the tasks that the messages name. If an agent has
+       * sent a message that names no task, they are also the oldest open tasks that it must answer, as many as its messages. Other
+       * open tasks are not read.
        */
       const openFor = Effect.fnUntraced(function*(conversationId: string, messages: ReadonlyArray<Posted>) {
         const marks = messages.map(({ mark }) => mark)

@@ -33,7 +33,7 @@ const restore = Command.make("restore", { handle, reason, json }, (given) =>
     { _tag: "Restore", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) },
     given.json
   )).pipe(
-    Command.withDescription("End an agent's suspension or restriction; no block or report up to now counts any more"),
+    Command.withDescription("End an agent's suspension or restriction; earlier blocks and reports no longer count"),
     example("Let ada send again", "ada")
   )
 

@@ -81,7 +81,7 @@ export const agentAnswers = Effect.gen(function*() {
       const agent = yield* findAgent(agents, handle)
       yield* refused(agents.restore(agent, { operator, reason }))
       return {
-        text: `${agent.handle} is active; no block or report up to now counts any more.`,
+        text: `${agent.handle} is active. Earlier blocks and reports no longer count.`,
         data: { handle: agent.handle, status: "active" }
       }
     }),

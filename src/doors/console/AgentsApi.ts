@@ -129,7 +129,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Disconnect an agent",
-      description: "Closes its sockets on all nodes; its clients may connect again at once.",
+      description: "Closes the agent's sockets on all nodes. Its clients may connect again at once.",
       parameters,
       body: because,
       answer: { ok: true, message: "2 sockets are closed.", sockets: 2 }
@@ -141,7 +141,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: [NotFound, Conflict]
     }).annotateMerge(documented({
       summary: "Suspend an agent",
-      description: "Its sends are refused from the commit on, its sockets closed on all nodes.",
+      description: "Refuses the agent's sends from the commit on, and closes its sockets on all nodes.",
       parameters,
       body: because
     })),
@@ -152,7 +152,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: [NotFound, Conflict]
     }).annotateMerge(documented({
       summary: "Restore an agent",
-      description: "Ends a suspension or restriction; no block or report up to now counts any more.",
+      description: "Ends a suspension or restriction. Earlier blocks and reports no longer count.",
       parameters,
       body: { reason: "a mistake" }
     })),
@@ -175,8 +175,8 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       answer: {
         ok: true,
         message: "@nina is erased. Data written meanwhile is removed within two minutes.",
-        removed: [{ what: "key", words: "It is dead at once, and the sockets are closed." }],
-        remains: [{ what: "handle", why: "Nobody may ever have it again, and messages keep their sender." }]
+        removed: [{ what: "key", words: "It stops working at once, and the sockets are closed." }],
+        remains: [{ what: "handle", why: "No other agent may ever have it, because messages keep their sender." }]
       }
     }))
   )

@@ -64,7 +64,7 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       error: [NotFound, Conflict, ValidationFailed]
     }).annotateMerge(documented({
       summary: "Change a limit",
-      description: "Changes a limit for all agents or for one, until a time or until the change is taken back. It is in force " +
+      description: "Changes a limit for all agents or for one, until a time or until the change is reset. It is in force " +
         "on every node within a second, and after restarts.",
       parameters,
       body: { value: 20, agent: "nina", until: "2026-11-23T09:00:00.000Z", reason: "floods a group" },

@@ -120,7 +120,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
     HttpApiEndpoint.post("retry", "/console/api/webhooks/dead/:no/retry", { params: { no: QueryInt(1) }, success: Retried, error: NotFound })
       .annotateMerge(documented({
         summary: "Retry a dead delivery",
-        description: "Posts it again from the first attempt on. Activates its webhook again if it was deactivated, and ends its pause.",
+        description: "Posts the delivery again, with all attempts. Activates its webhook again if the webhook was deactivated, and ends the webhook's pause.",
         parameters: { no: "42" },
         answer: { ok: true, message: "1 delivery is tried again.", retried: 1 }
       })),

@@ -72,7 +72,7 @@ export class NodesApi extends HttpApiGroup.make("nodes")
       error: [NotFound, Conflict]
     }).annotateMerge(documented({
       summary: "Set a node's log level",
-      description: "Changes the least severe log lines that a node writes, until it is restarted.",
+      description: "Sets the least severe level of log lines that a node writes, until the node restarts.",
       parameters,
       body: { level: "debug" },
       answer: { ...node, log_level: "debug" }

@@ -68,7 +68,7 @@ const span = (ms: number): string =>
 const account = ({ handle, status }: WhyFacts): Link => ({
   link: "account",
   ...status === "deleted"
-    ? { state: "stops" as const, words: `The account of ${handle} is deleted: nothing is sent to it any more.` }
+    ? { state: "stops" as const, words: `The account of ${handle} is deleted, so nothing is sent to it.` }
     : status === "suspended"
     ? { state: "stops" as const, words: "It is suspended and may not connect. Messages are kept for it. To let it connect, restore it." }
     : { state: "ok" as const, words: status === "restricted" ? "It is restricted, which does not affect messages to it." : "It is active." }
@@ -129,8 +129,8 @@ const reading = ({ lastNo, newestAt, now, sockets }: WhyFacts): Link => {
   if (behind.length === 0) return { link: "reading", state: "ok", words: "All sockets have been shown everything." }
   const most = lastNo - Math.min(...behind.map(({ cursor }) => cursor))
   return newestAt !== null && now - newestAt > REPAIRED_MS
-    ? { link: "reading", state: "stops", words: `${plural(behind.length, "socket")} ${behind.length === 1 ? "is" : "are"} ${most} numbers behind for longer than a repair takes: disconnect the agent, and check the node's log.` }
-    : { link: "reading", state: "slow", words: `${plural(behind.length, "socket")} ${behind.length === 1 ? "is" : "are"} ${most} numbers behind; within ten seconds storage is read.` }
+    ? { link: "reading", state: "stops", words: `${plural(behind.length, "socket")} ${behind.length === 1 ? "is" : "are"} ${most} numbers behind, although the node should have read storage by now: disconnect the agent, and check the node's log.` }
+    : { link: "reading", state: "slow", words: `${plural(behind.length, "socket")} ${behind.length === 1 ? "is" : "are"} ${most} numbers behind. The node reads storage within ten seconds.` }
 }
 
 const unsent = ({ sockets, unsentLimit }: WhyFacts): Link => {
@@ -154,7 +154,7 @@ const acknowledgement = ({ now, sockets, undelivered }: WhyFacts): Link => {
       ? { state: "unknown" as const, words: "Without a socket nothing is acknowledged." }
       : undelivered > 0 && count > 0
       ? { state: "stops" as const, words: `Its client was sent ${plural(count, "message")} and has not acknowledged ${count === 1 ? "it" : "them"}: the client hangs, or it is a page of /app that only watches.` }
-      : { state: "ok" as const, words: "What was sent is acknowledged." }
+      : { state: "ok" as const, words: "Its client has acknowledged all messages that were sent." }
   }
 }
 

@@ -18,7 +18,7 @@ export interface McpRequest {
   readonly instructions: () => string
   /** Waits for messages. */
   readonly wait: Waiters["Service"]["wait"]
-  /** If it is set, every call of a tool is refused with it: the caller's budget of requests is spent. */
+  /** The refusal of every tool call if the caller has used up its budget of requests; otherwise undefined. */
   readonly refused: Refusal | undefined
   /** Whether the client asked for structured results of tools whose results can hold texts of other agents. */
   readonly structured: boolean

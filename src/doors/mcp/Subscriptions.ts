@@ -17,7 +17,7 @@ const INTERVAL_MS = 200
 
 /** A stream of `subscriptions/listen`. It collects changes even before its acknowledgement is sent, until its scope closes. */
 export interface Subscription {
-  /** Answers the request, whose filter must be replaced by `allowed` before. */
+  /** Answers the request. Replace the request's filter by `allowed` first. */
   readonly handler: McpHttpHandler
   /** The URIs among those asked for that the agent may subscribe to. */
   readonly allowed: ReadonlyArray<string>

@@ -115,7 +115,7 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
   /** Those that can restrict or suspend the agent now. */
   readonly counts: (agent: AgentAccount) => Effect.Effect<ReadonlyArray<Count>, Unavailable>
   readonly suspend: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
-  /** Ends a suspension or restriction. No block or report up to now counts any more. */
+  /** Ends a suspension or restriction. Earlier blocks and reports no longer count. */
   readonly restore: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
   readonly amounts: (agentId: string) => Effect.Effect<Amounts, Unavailable>
   /** The envelopes that wait above the inbox number `through`, the oldest first. */

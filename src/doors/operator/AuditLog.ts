@@ -53,8 +53,9 @@ export const withoutAddresses = (url: string): string =>
   url.replace(/[^/?&=]+/g, (part) => ADDRESS.test(part) ? MASKED : part).replace(/([?&]email=)[^&]*/g, `$1${MASKED}`)
 
 /**
- * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction. An erasure masks the agent's
- * address in rows that have it (src/domain/accounts/ErasuresRepo.ts).
+ * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction: by the statement of the
+ * change itself (suspensions: `EnforcementRepo`), or by `note`. `ConsoleAuthorization` and the commands of `admin/` write the rows of
+ * reads. An erasure masks the agent's address in rows that have it (src/domain/accounts/ErasuresRepo.ts).
  */
 export class AuditLog extends Context.Service<AuditLog, {
   readonly note: (note: AuditNote) => Effect.Effect<void, Unavailable>

@@ -15,7 +15,7 @@ export interface AccessRow {
 
 /** How long the token by which `npm run admin` calls a running server is valid. A program's token is valid for a day or longer. */
 export const COMMAND_TOKEN_MS = 60_000
-/** How far behind `last_used_at` may be. */
+/** How many milliseconds `last_used_at` may be behind the last use. */
 const USED_MS = 60_000
 /** How long rows that have expired are kept, for readers of the audit log. */
 const KEPT_MS = 30 * 86_400_000

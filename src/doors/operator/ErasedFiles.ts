@@ -10,7 +10,7 @@ import { AuditLog } from "./AuditLog.ts"
 const HISTORY = ["messages", "envelopes", "conversations", "inboxes", "a2a_tasks", "a2a_conversations"]
 /** How long after an erasure the tables are rewritten once more, because some of its steps take up to a day (`removed` in Erasure.ts). */
 const SECOND_MS = Duration.toMillis("25 hours")
-/** After this time an erasure that is not finished does not delay the others any more. */
+/** An erasure that is not finished after this time no longer delays the others. */
 const UNFINISHED_MS = Duration.toMillis("1 hour")
 const REWRITTEN = "rewrite files"
 /** The planner's statistics. They have values from the rows of all tables, so they are rewritten last. */

@@ -16,7 +16,7 @@ const KEY_LATER = "It is dead on every server, and the sockets are closed, withi
 
 /** What an erasure removes. The tables that a line concerns name it (`AgentTable.erasure`). */
 export const removed: ReadonlyArray<Fate> = [
-  { what: KEY, words: "It is dead at once, and the sockets are closed." },
+  { what: KEY, words: "It stops working at once, and the sockets are closed." },
   {
     what: "profile",
     words: "Names, description, picture, presence and when it was last seen; the picture's bytes within two hours."
@@ -34,7 +34,7 @@ export const removed: ReadonlyArray<Fate> = [
     what: "memberships",
     words: "It has left all groups, and invites are withdrawn; refusals of invites are removed within a day."
   },
-  { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded." },
+  { what: "files", words: "Files that no message uses, once their upload URLs have expired." },
   {
     what: "traces",
     words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own."
@@ -44,7 +44,7 @@ export const removed: ReadonlyArray<Fate> = [
 
 /** What stays, and why. The tables name these lines too. */
 export const remains: ReadonlyArray<Fate> = [
-  { what: "handle", words: "Nobody may ever have it again, and messages keep their sender." },
+  { what: "handle", words: "No other agent may ever have it, because messages keep their sender." },
   {
     what: "messages and their files",
     words: "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS."
@@ -54,7 +54,7 @@ export const remains: ReadonlyArray<Fate> = [
     words: "They show senders that a message was delivered or read."
   },
   { what: "when it was in which group", words: "It is the groups' history." },
-  { what: "blocks and reports, by it and of it", words: "They protect others, and go on counting." },
+  { what: "blocks and reports, by it and of it", words: "They protect others, and continue to count." },
   { what: "audit log", words: "It says what operators did, including this erasure, without the e-mail address." },
   {
     what: "backups, exports, logs, and mails in the outbox",

@@ -36,7 +36,7 @@ export const limitChangesTables: ReadonlyArray<OwnedTable> = [
   }
 ]
 
-/** A limit, for the agent with this handle or for all agents, whose change an operator makes or takes back. */
+/** A change of a limit that an operator makes or resets, for the agent with this handle or for all agents. */
 export interface Change {
   readonly name: string
   readonly agent: string | null

@@ -60,7 +60,7 @@ const Id = { id: Schema.optionalKey(Schema.Unknown) }
 
 /** An id as clients write it: any text that can be a parameter of a query. */
 const Name = Schema.String.check(
-  Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")
+  Schema.makeFilter((text) => isStorable(text) || "must contain no NUL and no lone surrogate")
 )
 
 const typing = <const Type extends string>(type: Type) =>

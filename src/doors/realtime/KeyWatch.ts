@@ -46,7 +46,8 @@ export const closeDeadKeys = Effect.fnUntraced(function*<E>(
 })
 
 /**
- * Closes sockets whose keys may have become invalid without a notice: while other nodes cannot notify this node, and
+ * With a notice of a new key, `LiveAgents` closes the sockets (`disconnect`). This watch closes sockets whose keys may have become
+ * invalid without a notice: while other nodes cannot notify this node, and
  * after a line to another node has ended.
  */
 export const watchKeys = Effect.fnUntraced(function*({ agents, connections, fork, liveAgents, logDefect, now, presences }: {

@@ -65,7 +65,7 @@ export class Listener implements LiveSession {
   }
 
   hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    // After a gap, the listener cannot know what came before. The comparison with storage finds that.
+    // After a gap, the listener cannot know what came before. The next comparison with storage finds messages before the gap.
     if (inboxNo === this.reached + 1) this.reached = inboxNo
     if (!muted && !this.over) this.inbox.message(rendered.conversationId, false)
   }

@@ -26,7 +26,7 @@ const release = (writer: SocketWriter): void => writer.release()
 
 /** Writes frames to one socket, and bounds the bytes that its client has not read. */
 export class SocketWriter {
-  /** Whether the socket is closed, or is to be closed. No frame is written any more. */
+  /** Whether the socket is closed or will be closed. Then no more frames are written. */
   closed = false
   private readonly socket: WebSocket
   private readonly agentId: string

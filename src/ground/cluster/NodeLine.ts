@@ -46,7 +46,7 @@ const EMPTY = "[]"
 /** A line ends before it runs out of numbers. One flush writes a few frames at most. */
 const MAX_NUMBER = 2 ** 32 - 1_000
 const BEAT_MS = 500
-/** How long an acknowledgement waits for a frame that is sent anyway. */
+/** How long an acknowledgement waits for another frame that can carry it, in milliseconds. */
 const ACKNOWLEDGE_MS = 200
 export const SILENT_MS = 3_000
 const UNACKNOWLEDGED_MS = 5_000

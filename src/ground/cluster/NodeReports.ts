@@ -73,7 +73,7 @@ export class NodeReports extends Context.Service<NodeReports, {
             const { address, isFresh, isLocked } = row
             if (address === self || (!isFresh && !isLocked)) continue
             seen.set(address, at)
-            // `Members` logs a node that is gone.
+            // Skips nodes that have died, because `Members` logs them.
             if (!isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
             yield* warnings.log(Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`), address)
           }

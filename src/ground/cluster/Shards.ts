@@ -18,7 +18,9 @@ export interface NodeList {
 /** Whether a node owns shards; a gateway does not. */
 export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
 
-/** The node that each shard belongs to by the list, by the number of the shard; computed as effect's cluster computes it. */
+/**
+ * The owner of each shard according to the list, in the order of the shards' numbers. The computation is that of Effect's cluster.
+ */
 export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
   const ring = HashRing.make<RunnerAddress.RunnerAddress>()
   for (const [runner, isHealthy] of runners) {

@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Readiness } from "#ground/platform/Readiness"
 
-/** The interval between measurements, and the shortest time over which a difference is corrected. */
+/** The interval between measurements. A difference is corrected over at least this time. */
 const INTERVAL_MS = 30_000
 /** How often to check whether this machine's wall clock was set. */
 const TICK_MS = 1_000
@@ -83,7 +83,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
       found.push({ offset: answer - (before + after) / 2, error: (after - before) / 2 })
     }
     const best = found.reduce((a, b) => b.error < a.error ? b : a)
-    // Within the error the machine's own clock is right; using it gives all nodes on one machine the same time.
+    // If the machine's own clock is right within the error, it is used, so that all nodes on one machine have the same time.
     const own = machineOffset()
     return Math.abs(best.offset - own) <= best.error ? { ...best, offset: own } : best
   }))

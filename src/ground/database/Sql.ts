@@ -11,6 +11,12 @@ import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
  * returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements run on the connection of the transaction.
  */
 export class Database extends Context.Service<Database, {
+  /**
+   * The statements are the same for both. PGlite runs inside this process, so that a statement stops the process. Each use of
+   * `driver` and each mention of PGlite follows from this: one lane (`Conversations`), a turn of the event loop before each batch
+   * (`CommitQueue`), pauses of peers after long reads (`LargeReadQueue`), vacuum and analysis by the server (`Vacuum`, `Maintenance`), and backups of
+   * its files (`OnlineBackup`). Only PostgreSQL serves several nodes.
+   */
   readonly driver: "pg" | "pglite"
   readonly prepared: <Row extends object>(
     name: string,

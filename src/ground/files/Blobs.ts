@@ -92,7 +92,7 @@ export const uploadOfFile = (id: string): string => `uploads/${id}`
 /**
  * The store for bytes outside the database. It holds files of agents, which are uploaded and downloaded by URLs signed
  * for one file and one purpose, and small public objects of the server. Once `verify` has returned `stored`, a file is
- * immutable: no URL that was ever handed out can change it. Every operation is idempotent.
+ * immutable: no signed URL can change the file. Every operation is idempotent.
  */
 export class Blobs extends Context.Service<Blobs, {
   /** A URL to which exactly these bytes can be uploaded with PUT, without an API key, for UPLOADS_URL_SECONDS. */

@@ -24,7 +24,7 @@ const RESERVE = 100
 const PGLITE_FILES = 500
 /** Clients get at least this share of the limit, however small the limit is. */
 const LEAST_SHARE = 1 / 4
-/** Share of the limit for connections from other nodes. As many are kept for connections to other nodes. */
+/** Share of the limit for connections from other nodes. The same share is reserved for connections to other nodes. */
 const NODES_SHARE = 1 / 16
 const LEAST_NODES = 32
 /** Share of all connections of clients that one address may have. */

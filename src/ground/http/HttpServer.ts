@@ -96,7 +96,8 @@ export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http
  * error body and a request id.
  *
  * On shutdown the server drains. Readiness turns false, and new WebSockets are closed at once. After `linger` and
- * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open WebSockets are closed.
+ * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open WebSockets are closed,
+ * and requests that have not finished are interrupted. A commit that they wait for goes on (`LAST_COMMITS`).
  */
 export class HttpServer extends Context.Service<HttpServer, {
   readonly port: number
@@ -197,7 +198,7 @@ const serve = <A, E, R, E2, R2>(
       }
       // This includes the query, because no text from a client may contain NUL.
       if (request.url?.includes("%00") === true) {
-        return new ValidationFailed({ message: "The address holds a NUL character." })
+        return new ValidationFailed({ message: "The address contains a NUL character." })
       }
       if (decodedPath(path) === undefined) return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
       return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
@@ -286,7 +287,7 @@ const serve = <A, E, R, E2, R2>(
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return refuseEarly(request, response, new ValidationFailed({ message: "The body is not valid UTF-8." }))
         if (hasTooManyValues(body)) {
-          return refuseEarly(request, response, new ValidationFailed({ message: `The body holds more than ${MAX_VALUES} values.` }))
+          return refuseEarly(request, response, new ValidationFailed({ message: `The body contains more than ${MAX_VALUES} values.` }))
         }
         request.body = body.toString("utf8")
         handle(request, response)

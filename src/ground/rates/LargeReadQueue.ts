@@ -77,7 +77,7 @@ export class Slot {
     this.#since = queue.timing.now()
   }
 
-  /** Call it when the answer is encoded, with its bytes. The rows that the answer was made of are no longer in memory. */
+  /** Call it when the answer is encoded, with the number of its bytes. The rows of the answer must no longer be in memory. */
   encoded(bytes: number): void {
     if (bytes > LARGE) this.#takenUntil = this.#since + bytes / PACE * 1_000
     if (this.#reading === 0) return

@@ -56,8 +56,8 @@ export class RateLimits extends Context.Service<RateLimits, {
   )
 
   /**
-   * The limits that all processes on one Redis share, on top of this process's own count (SharedWindows). A request's
-   * first takes go together, and the takes of one turn of the event loop share one command.
+   * The limits that all processes on one Redis share, on top of this process's own count (SharedWindows). A charge that a request
+   * owes is sent with the request's first take (`owing`). All takes of one turn of the event loop share one command.
    */
   static readonly layerRedis = Layer.effect(
     RateLimits,

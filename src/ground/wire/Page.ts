@@ -70,7 +70,7 @@ export interface Rows<Row, Position, E> {
   readonly usual?: number
   readonly max?: number
   readonly position: Schema.Codec<Position, unknown>
-  /** Up to `limit` rows in the list's order, after a position, or from its beginning if that is null. */
+  /** Up to `limit` rows in the list's order: after a position, or from the beginning if `after` is null. */
   readonly rows: (after: Position | null, limit: number) => Effect.Effect<ReadonlyArray<Row>, E>
   readonly positionOf: (row: Row) => Position
 }
@@ -89,12 +89,12 @@ export const rowsOf = <Row, Position, E>(
     return { rows, limit, nextCursor: found.length > limit && last !== undefined ? encodeCursor(list.positionOf(last)) : null }
   })
 
-/** How a list is read in pages of `usual` items unless asked for another number, and of `max` at most. */
+/** A list that is read in pages. A page has `usual` items, or as many as the request asks for, `max` at most. */
 export interface Listed<Row, Position, Item, E1, E2, E3> {
   readonly usual: number
   readonly max: number
   readonly position: Schema.Codec<Position, unknown>
-  /** Up to `limit` rows in the list's order, after a position, or from its beginning if that is null. */
+  /** Up to `limit` rows in the list's order: after a position, or from the beginning if `after` is null. */
   readonly rows: (after: Position | null, offset: number, limit: number) => Effect.Effect<ReadonlyArray<Row>, E1>
   readonly total: Effect.Effect<number, E2>
   readonly positionOf: (row: Row) => Position

@@ -18,7 +18,7 @@ export const codePoints = (text: string): number => {
 /** Text of `min` to `max` code points. */
 export const Text = (min: number, max: number) =>
   Schema.String.check(
-    Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate"),
+    Schema.makeFilter((text) => isStorable(text) || "must contain no NUL and no lone surrogate"),
     Schema.makeFilter(
       (text) => {
         const length = text.length > max * 2 ? text.length : codePoints(text)
@@ -76,7 +76,7 @@ export const isStorableJson = (value: unknown, depth = 0): boolean => {
 /** Any JSON object that can be stored. */
 export const JsonObject = Schema.Record(Schema.String, Schema.Unknown).check(
   Schema.makeFilter((value) =>
-    isStorableJson(value) || "must nest at most 64 deep and hold no NUL and no lone surrogate"
+    isStorableJson(value) || "must nest at most 64 deep and contain no NUL and no lone surrogate"
   )
 )
 
@@ -89,7 +89,7 @@ export const lowerCase = (text: string): string => text.replace(/[A-Z]+/g, (lett
 /** A handle as callers write it: trimmed, one leading `@` dropped, lower-cased. Does not check that it exists. */
 export const HandleInput = Schema.String.pipe(
   Schema.decodeTo(
-    Schema.String.check(Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")),
+    Schema.String.check(Schema.makeFilter((text) => isStorable(text) || "must contain no NUL and no lone surrogate")),
     SchemaTransformation.transform({
       decode: (text: string) => lowerCase(text.trim().replace(/^@/, "")),
       encode: (text: string) => text

@@ -174,7 +174,7 @@ export const makeTools = <Api>() =>
           (decoded) => spec.run(decoded as Schema.Struct<I>["Type"], api)
         )
         : Effect.fail(new ValidationFailed({
-          message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
+          message: "The arguments must nest at most 64 deep and contain no NUL and no lone surrogate."
         }))
   }
 }

@@ -97,13 +97,13 @@ const LimitRow = ({ agent, limit, onDone }) => {
         <small> ${change.until === null ? "" : `until ${exactly(change.until)}, `}by <bdi>${change.by}</bdi></small></span>
         <button type="button" class="quiet" disabled=${busy} onClick=${() => act(async () => {
           await call("DELETE", `limits/${encodeURIComponent(limit.name)}${change.agent === null ? "" : `?agent=${encodeURIComponent(change.agent)}`}`)
-          onDone(`${limit.name}: the change is taken back.`)
+          onDone(`${limit.name}: the change is reset.`)
         })}>Take back</button></p>`)}
       ${limit.can_change ? html`<form class="row" onSubmit=${(/** @type {Event} */ event) => {
         event.preventDefault()
         if (!forAll) set()
       }}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} />
-        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours. If empty, until the change is taken back." onInput=${(/** @type {any} */ event) => setHours(event.currentTarget.value)} />
+        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours. If empty, until the change is reset." onInput=${(/** @type {any} */ event) => setHours(event.currentTarget.value)} />
         ${forAll
           ? html`<${Careful} label="Set" disabled=${busy || idle} sure=${`Set ${limit.name} to ${value} for all?`} onConfirm=${set} />`
           : html`<button type="submit" disabled=${busy || idle}>Set</button>`}</form>` : html`<small>Change this limit in the configuration and restart the server.</small>`}${said}</td></tr>`

@@ -19,12 +19,12 @@ SELECT
     ) few
   ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
 
-/** Counts the messages and webhook deliveries that wait. The node that runs the job has the counts in its metrics. */
-export class Backlog extends Context.Service<Backlog, {
+/** Counts the messages and webhook deliveries that wait on all nodes, for the metrics of the node that runs the job. It decides nothing. */
+export class BacklogGauges extends Context.Service<BacklogGauges, {
   readonly count: Effect.Effect<Batch, Unavailable>
-}>()("parley/service/Backlog") {
+}>()("parley/service/BacklogGauges") {
   static readonly layer = Layer.effect(
-    Backlog,
+    BacklogGauges,
     Effect.gen(function*() {
       const read = (yield* Database).prepared<{ readonly messages: number; readonly deliveries: number }>("backlog", COUNT)
       const now = monotonicMillis(yield* Clock.Clock)
@@ -32,7 +32,7 @@ export class Backlog extends Context.Service<Backlog, {
       const recent = () => counted !== undefined && now() - counted.at < SHOWN_MS ? counted : undefined
       yield* backlogMessages.readsIn(() => recent()?.messages)
       yield* backlogWebhooks.readsIn(() => recent()?.deliveries)
-      return Backlog.of({
+      return BacklogGauges.of({
         count: Effect.map(read([]), ([row]) => {
           if (row !== undefined) counted = { ...row, at: now() }
           return { rows: 0, more: false }
