@@ -43,6 +43,9 @@ export const unfenced = (text: string): Json => {
   return JSON.parse(json)
 }
 
+/** The same answer with messages of age 0, to compare answers that the server made at different times. */
+export const ageless = <A>(answer: A): A => JSON.parse(JSON.stringify(answer).replace(/(age_seconds\\*":)\d+/g, "$10"))
+
 /** The refusal that a result is, and the advice after it. */
 export const refusalIn = (result: CallToolResult): { readonly refusal: Record<string, Json>; readonly advice: string | undefined } => {
   assert.deepStrictEqual([result.isError, result.content.map(({ type }) => type)], [true, ["text"]])

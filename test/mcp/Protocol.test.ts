@@ -5,7 +5,7 @@ import { catalogue } from "#doors/mcp/tools/Catalogue"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { call, connect, granted, initialize, type Json, newest, older, post, refusalIn, refused, rpc } from "./Mcp.ts"
+import { ageless, call, connect, granted, initialize, type Json, newest, older, post, refusalIn, refused, rpc } from "./Mcp.ts"
 
 describe("the protocol of /mcp", () => {
   let server: Server
@@ -82,10 +82,8 @@ describe("the protocol of /mcp", () => {
         const asking = (body: Json) => ({ ...body, params: { ...body.params, _meta: { ...body.params._meta, progressToken: 1 } } })
         for (const [body, sent] of [[rpc("tools/call", params, 7), older], [modern, headers]] as const) {
           const answered = async (body: object) => {
-            const { status, text } = await post(server, alice.key, body, sent)
-            // The age of a message may differ by a second.
-            return [status, JSON.parse([...text.matchAll(/^data: (.*)$/gm)].at(-1)?.[1] ?? text, (key, value) =>
-              key === "text" && typeof value === "string" ? value.replace(/("age_seconds":)\d+/g, "$10") : value)]
+            const { body: answer, status } = await post(server, alice.key, body, sent)
+            return [status, ageless(answer)]
           }
           assert.deepStrictEqual(await answered(body), await answered(asking(body)), `${name} ${JSON.stringify(args)}`)
         }

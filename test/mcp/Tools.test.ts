@@ -6,7 +6,7 @@ import { allTools } from "#doors/mcp/Toolset"
 import { tools as texts } from "#doors/mcp/Texts"
 import { newPair, say } from "../contract/Talk.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { answerIn, call, connect, granted, type Json, newest, older, OTHERS_WORDS, post, refused, rpc, textsOf, unfenced } from "./Mcp.ts"
+import { ageless, answerIn, call, connect, granted, type Json, newest, older, OTHERS_WORDS, post, refused, rpc, textsOf, unfenced } from "./Mcp.ts"
 
 /** Two agents that know each other; the first speaks MCP, the second sees the effect over the API. */
 interface World {
@@ -432,8 +432,8 @@ describe("tools of /mcp", () => {
     const waits = { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 1 } }
     for (const params of [read, { ...read, _meta: { progressToken: 1 } }, waits, { ...waits, _meta: { progressToken: 1 } }]) {
       const call = rpc("tools/call", params)
-      const plain = await ask(call)
-      const structured = await ask(call, "?structured=on")
+      const plain = ageless(await ask(call))
+      const structured = ageless(await ask(call, "?structured=on"))
       const { structuredContent, ...rest } = structured
       assert.deepStrictEqual(plain, rest)
       assert.deepStrictEqual(structuredContent, unfenced(plain.content[0].text))
