@@ -19,7 +19,6 @@ export default defineConfig({
     include: process.env["LONG"] === undefined ? ["test/**/*.test.ts"] : ["{test,verification}/**/*.test.ts"],
     globalSetup: ["test/support/GlobalSetup.ts"],
     setupFiles: ["test/support/PrintLogs.ts"],
-    reporters: ["default", "./test/support/Budgets.ts"],
     pool: "forks",
     // A large young generation: a tenth less processor time.
     execArgv: ["--min-semi-space-size=32"],

@@ -11,6 +11,7 @@ import { Groups } from "#domain/groups/Groups"
 import { Mutes } from "#domain/mutes/Mutes"
 import { sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
 import { job } from "#ground/cluster/Job"
+import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Codes } from "#domain/registration/Codes"
 import { Vacuum } from "#ground/database/Vacuum"
@@ -41,6 +42,7 @@ export const layer = Layer.mergeAll(
   job({ name: "codes", every: "10 minutes", batch: Effect.flatMap(Codes, ({ sweep }) => sweep) }),
   job({ name: "address_attempts", every: "10 minutes", batch: Effect.flatMap(AddressLimits, ({ sweep }) => sweep) }),
   job({ name: "idempotency_keys", every: "10 minutes", batch: sweepIdempotencyKeys }),
+  job({ name: "oauth", every: "10 minutes", batch: Effect.flatMap(AuthorizationRequests, ({ sweep }) => sweep) }),
   job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
   job({ name: "replies", every: "1 minute", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),

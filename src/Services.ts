@@ -45,6 +45,11 @@ import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
 import { Mailer } from "#ground/platform/Mailer"
 import { PresenceRepo } from "#domain/presence/PresenceRepo"
 import { Presences } from "#domain/presence/Presences"
+import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
+import { Clients } from "#domain/oauth/Clients"
+import { Connections } from "#domain/oauth/Connections"
+import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { PresenceStore } from "#domain/presence/PresenceStore"
 import { Limits } from "#ground/rates/Limits"
 import { LargeReads } from "#ground/rates/LargeReads"
@@ -69,7 +74,7 @@ import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Registration.layer.pipe(
+export const services = Layer.mergeAll(Registration.layer, AuthorizationRequests.layer).pipe(
   Layer.provideMerge(TaskPushes.layer),
   Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),
@@ -78,13 +83,13 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
-  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer)),
+  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Connections.layer)),
   Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
-  Layer.provideMerge(Layer.mergeAll(Agents.layer, BlobsLive, ConversationFeed.layer, ErasedFiles.layer)),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, ConversationFeed.layer, ErasedFiles.layer)),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
     AddressAttemptsRepo.layer,
@@ -94,6 +99,7 @@ export const services = Registration.layer.pipe(
     BacklogGauges.layer,
     CodesRepo.layer,
     ColdSlots.layer,
+    ConnectionsRepo.layer,
     ContactsRepo.layer,
     ConversationsRepo.layer,
     ReadingRepo.layer,
@@ -115,6 +121,7 @@ export const services = Registration.layer.pipe(
     LargeReads.layer,
     RateLimits.layer,
     RepliesRepo.layer,
+    RequestsRepo.layer,
     Secrets.layer,
     TaskPosts.layer,
     TasksRepo.layer,

@@ -14,6 +14,7 @@ import { groupsTables } from "#domain/groups/GroupsTables"
 import { idempotencyTables } from "#domain/idempotency/IdempotencyTables"
 import { messagesTables } from "#domain/messages/MessagesTables"
 import { mutesTables } from "#domain/mutes/MutesTables"
+import { oauthTables } from "#domain/oauth/OAuthTables"
 import { presenceTables } from "#domain/presence/PresenceTables"
 import { pushTables } from "#domain/push/PushTables"
 import { registrationTables } from "#domain/registration/RegistrationTables"
@@ -45,6 +46,7 @@ export const tables: ReadonlyArray<OwnedTable> = [
   repliesTables,
   enforcementTables,
   contactsTables,
+  oauthTables,
   accountsTables,
   a2aTables,
   operatorTables,

@@ -21,7 +21,7 @@ const ESTABLISHED: DirectState = { initiatorId: a.id, createdAt: 0, established:
 const COLD: DirectState = { ...ESTABLISHED, established: false }
 const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
 
-/** An actor whose commits and reads wait for the test. */
+/** An actor whose commits and reads wait for the test: each case here needs an order of them, or a defect, that the service cannot arrange. */
 const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Dependencies> = {}, beforeFacts: Effect.Effect<void> = Effect.void) {
   const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
   const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []

@@ -13,6 +13,7 @@ import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
 import { sqlState } from "#ground/database/Sql"
 import { layerPglite } from "#ground/database/SqlPglite"
+import { databaseSettings } from "../support/Databases.ts"
 import { makeDataDir } from "../support/Server.ts"
 
 const COMMITS = 50
@@ -100,10 +101,7 @@ describe("PGlite in a folder", () => {
 
   it.live("runs with every setting that durability rests on", () =>
     Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const rows = yield* sql<{ readonly name: string; readonly setting: string }>`SELECT name, setting FROM pg_settings
-        WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method') ORDER BY name COLLATE "C"`
-      assert.deepStrictEqual(rows.map(({ name, setting }) => `${name}=${setting}`), [
+      assert.deepStrictEqual(yield* databaseSettings(["fsync", "synchronous_commit", "full_page_writes", "wal_sync_method"]), [
         "fsync=on",
         "full_page_writes=on",
         "synchronous_commit=on",

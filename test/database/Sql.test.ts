@@ -5,7 +5,7 @@ import { Unavailable, wireBody } from "#ground/wire/WireError"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { Database, sqlState } from "#ground/database/Sql"
 import { layerPg } from "#ground/database/SqlPostgres"
-import { eachDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
+import { databaseSettings, eachDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 
 const table = (name: string) =>
@@ -464,10 +464,8 @@ eachDatabase((database, { version }) => {
 
     it.effect("knows its limits in time", () =>
       Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        const rows = yield* sql<{ readonly name: string; readonly setting: string }>`SELECT name, setting FROM pg_settings
-          WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'application_name') ORDER BY name COLLATE "C"`
-        assert.deepStrictEqual(rows.map(({ name, setting }) => `${name}=${setting}`), [
+        const names = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "application_name"]
+        assert.deepStrictEqual(yield* databaseSettings(names), [
           "application_name=parley",
           "idle_in_transaction_session_timeout=10000",
           "lock_timeout=5000",

@@ -32,7 +32,9 @@ const layerOf = (settings: Partial<Settings>) =>
       Layer.succeed(Secrets, {
         conversationIds: Buffer.alloc(32, 1),
         deliveryIds: Buffer.alloc(32, 2),
-        signedUrls: Buffer.alloc(32, 3)
+        signedUrls: Buffer.alloc(32, 3),
+        tokens: Buffer.alloc(32, 4),
+        clients: [Buffer.alloc(32, 5)]
       })
     )
   )

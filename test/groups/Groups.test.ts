@@ -12,7 +12,8 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import { GroupEntity } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import type { Settings } from "#ground/platform/Config"
-import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
+import { Ids } from "#ground/platform/Ids"
+import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { layerPg } from "#ground/database/SqlPostgres"
 import type { PendingInvite } from "#domain/groups/Group"
 import type { Page } from "#ground/wire/Page"
@@ -445,6 +446,48 @@ eachDatabase((database) => {
       }).pipe(Effect.provide(rooms(database))))
   })
 })
+
+describe("groups with two owners, PGlite", () => {
+  /** Two nodes in one process, on one database. Each believes that it owns every group. */
+  const twoOwners = (changes: Partial<Settings> = {}) =>
+    Effect.gen(function*() {
+      const database = Layer.succeedContext(yield* Layer.build(layerPgliteTest))
+      const owner = Effect.map(Layer.build(Layer.fresh(rooms(database, changes))), (context) => Effect.provideContext(context))
+      return [yield* owner, yield* owner] as const
+    })
+
+  it.effect("an agent that joined through one owner is not refused by the other, which has refused it before", () =>
+    Effect.gen(function*() {
+      const [one, two] = yield* twoOwners()
+      const [a, b] = (yield* one(agents(2))) as [Party, Party]
+      const { add_results, group } = yield* one(newGroup(a, [b]))
+      assert.strictEqual(yield* one(tagOf(say(b, group.id, "early"))), "GroupNotFound")
+      yield* two(Effect.flatMap(Groups, (groups) => groups.accept(b, add_results[0]?.invite_id ?? "")))
+      assert.strictEqual(yield* one(tagOf(say(b, group.id, "in time"))), "Done")
+    }))
+
+  it.effect("a send that another owner's change makes be decided again takes one place in the group's limit", () =>
+    Effect.gen(function*() {
+      const [one, two] = yield* twoOwners({ LIMITS_GROUP_SENDS_PER_SECOND: 3 })
+      const [a] = (yield* one(agents(1))) as [Party]
+      const groupId = yield* one(joinedGroup(a, []))
+      yield* one(say(a, groupId, "1"))
+      yield* two(Effect.flatMap(Groups, (groups) => groups.update(a.id, groupId, { name: "Other" })))
+      assert.strictEqual(yield* one(tagOf(say(a, groupId, "2"))), "Done")
+      assert.strictEqual(yield* one(tagOf(say(a, groupId, "3"))), "Done")
+      assert.strictEqual(yield* one(tagOf(say(a, groupId, "4"))), "RateLimited")
+    }))
+})
+
+it.effect("a group that is created after a send to its id was refused takes sends", () =>
+  Effect.gen(function*() {
+    const [a] = (yield* agents(1)) as [Party]
+    const attempt = { agentId: a.id, key: "later", createdAt: 1_000 }
+    const groupId = yield* Effect.provideService(Effect.flatMap(IdempotentIds, (ids) => ids.make("grp")), CurrentAttempt, attempt)
+    assert.strictEqual(yield* tagOf(say(a, groupId, "early")), "GroupNotFound")
+    assert.strictEqual((yield* Effect.provideService(newGroup(a, []), CurrentAttempt, attempt)).group.id, groupId)
+    assert.strictEqual(yield* tagOf(say(a, groupId, "in time")), "Done")
+  }).pipe(Effect.provide(Layer.merge(rooms(layerPgliteTest), Layer.provide(IdempotentIds.layer, Ids.layer)))))
 
 it.effect("a replay takes no place in the group's limit (wire.md C.6, G.3)", () =>
   Effect.gen(function*() {

@@ -3,10 +3,11 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { vi } from "vitest"
 import { Agents } from "#domain/agents/Agents"
+import { Conversations } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
 import { PgliteSession } from "#ground/database/PgliteSession"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { layerRooms } from "../support/Rooms.ts"
+import { draft, layerRooms } from "../support/Rooms.ts"
 
 const agent = (i: number) => ({ id: `agt_${i}`, handle: `member-${i}` })
 const everybody = Array.from({ length: 256 }, (_, i) => agent(i))
@@ -82,5 +83,15 @@ layer(layerRooms(layerPgliteTest))((it) => {
       yield* changes(groups.leave(creator.id, group.id), [1, 0, 9, 15])
       yield* changes(groups.add(first, group.id, second.handle), [1, 1, 9, 15])
       yield* changes(groups.remove(first.id, group.id), [0, 0, 10, 15])
+    }))
+
+  it.effect("a member's send is one statement once the group is in memory", () =>
+    Effect.gen(function*() {
+      const groups = yield* Groups
+      const conversations = yield* Conversations
+      const { group } = yield* groups.create(creator, { profile, handles: [] })
+      const send = (key: string) => conversations.send({ ...creator, displayName: null }, { _tag: "Conversation", id: group.id }, draft(key))
+      yield* send("first")
+      assert.strictEqual((yield* statementsOf(send("second"))).all, 1)
     }))
 })

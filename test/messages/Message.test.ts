@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { Listing } from "#domain/conversations/Listing"
-import { mentionsOf, messageJson, renderMessage, statusOf } from "#domain/messages/Message"
+import { mentionsOf, messageJson, renderMessage, sentMessage, statusOf } from "#domain/messages/Message"
 
 describe("mentions", () => {
   for (
@@ -70,17 +70,10 @@ describe("a rendered message", () => {
         const progress = { deliveredAt, readAt }
         const json = messageJson(
           renderMessage(
-            {
-              id: "msg_1",
-              conversationId: "conv_1",
-              seq,
-              senderId: "agt_1",
-              clientMsgId,
-              type,
-              content: JSON.stringify(content),
-              metadata: JSON.stringify(metadata),
-              createdAt
-            },
+            sentMessage(
+              { clientMsgId, type, content: JSON.stringify(content), metadata: JSON.stringify(metadata) },
+              { id: "msg_1", conversationId: "conv_1", seq, senderId: "agt_1", createdAt }
+            ),
             { senderHandle: "bob", senderDisplayName: displayName, group: null },
             progress
           ),

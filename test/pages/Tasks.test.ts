@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { decideDelivered, decideMessage, markOf, type Task, withTask } from "#doors/a2a/Task"
 import { taskStates } from "../../src/doors/pages/client/Tasks.js"
+import { message } from "./Messages.ts"
 
 const said = fc.record({
   fromAlice: fc.boolean(),
@@ -19,25 +20,17 @@ describe("tasks on the page", () => {
       const messages = all.map(({ delivered, fromAlice, isTask, replyTo, state, task }, i) => {
         const earlier = (n: number | null) => n === null || i === 0 ? undefined : `msg_${n % i}`
         const id = `msg_${i}`
-        return {
+        return message(i + 1, {
           id,
-          conversation_id: "conv_1",
           sender: fromAlice ? "alice" : "bob",
-          client_msg_id: id,
-          seq: i + 1,
-          type: "text" as const,
-          content: { text: id },
           metadata: {
             ...(isTask || task !== null || state !== null
               ? { a2a: { task_id: isTask ? id : earlier(task), ...(state === null || isTask ? {} : { state }) } }
               : {}),
             ...(replyTo === null ? {} : { reply_to: earlier(replyTo) })
           },
-          status: delivered ? "delivered" as const : "stored" as const,
-          created_at: new Date(i).toISOString(),
-          delivered_at: null,
-          read_at: null
-        }
+          status: delivered ? "delivered" : "stored"
+        })
       })
       const tasks = new Map<string, Task>()
       let open: ReadonlyArray<Task> = []
@@ -58,14 +51,10 @@ describe("tasks on the page", () => {
   })
 
   it("one that the server marks as cancelled is cancelled, and a reply after it is about the next one", () => {
-    const of = (seq: number, sender: string, a2a: object | undefined) => ({
-      id: `msg_${seq}`, conversation_id: "conv_1", sender, client_msg_id: `c${seq}`, seq, type: "text" as const, content: {},
-      metadata: a2a === undefined ? {} : { a2a }, status: "stored" as const, created_at: new Date(seq).toISOString(), delivered_at: null, read_at: null
-    })
     const states = taskStates([
-      of(1, "alice", { task_id: "msg_1", state: "CANCELED" }),
-      of(2, "alice", { task_id: "msg_2" }),
-      of(3, "bob", undefined)
+      message(1, { sender: "alice", metadata: { a2a: { task_id: "msg_1", state: "CANCELED" } } }),
+      message(2, { sender: "alice", metadata: { a2a: { task_id: "msg_2" } } }),
+      message(3)
     ])
     assert.deepStrictEqual([...states], [["msg_1", "CANCELED"], ["msg_2", "COMPLETED"]])
   })

@@ -11,21 +11,8 @@ import {
   withReceipt,
   type Timeline
 } from "../../src/doors/pages/client/Timeline.js"
+import { message } from "./Messages.ts"
 
-const message = (seq: number, status = "stored", sender = "bob") => ({
-  id: `msg_${seq}`,
-  conversation_id: "conv_1",
-  sender,
-  client_msg_id: `c${seq}`,
-  seq,
-  type: "text" as const,
-  content: { text: String(seq) },
-  metadata: {},
-  status: status as "stored" | "delivered" | "read",
-  created_at: new Date(seq).toISOString(),
-  delivered_at: null,
-  read_at: null
-})
 const seqs = ({ messages }: Timeline) => messages.map(({ seq }) => seq)
 
 describe("a timeline", () => {
@@ -53,14 +40,15 @@ describe("a timeline", () => {
   })
 
   it("a state never goes back", () => {
-    const read = withRead(empty, [message(1, "read")])
-    assert.strictEqual(withRead(read, [message(1, "stored")]).messages[0]?.status, "read")
-    assert.strictEqual(withLive(read, message(1, "delivered")).messages[0]?.status, "read")
-    assert.strictEqual(withRead(withRead(empty, [message(1)]), [message(1, "delivered")]).messages[0]?.status, "delivered")
+    const read = withRead(empty, [message(1, { status: "read" })])
+    assert.strictEqual(withRead(read, [message(1, { status: "stored" })]).messages[0]?.status, "read")
+    assert.strictEqual(withLive(read, message(1, { status: "delivered" })).messages[0]?.status, "read")
+    assert.strictEqual(withRead(withRead(empty, [message(1)]), [message(1, { status: "delivered" })]).messages[0]?.status, "delivered")
   })
 
   it("a receipt reads what is up to its number, and what it names", () => {
-    const timeline = withRead(empty, [message(1, "stored", "ada"), message(2), message(3, "stored", "ada"), message(4, "stored", "ada")])
+    const own = { sender: "ada" }
+    const timeline = withRead(empty, [message(1, own), message(2), message(3, own), message(4, own)])
     const receipt = { message_id: "msg_4", conversation_id: "conv_1", seq: 4, reader: "bob", at: "2026-01-01T00:00:00.000Z", through_seq: 1 }
     const after = withReceipt(timeline, receipt, "ada")
     assert.deepStrictEqual(after.messages.map(({ status }) => status), ["read", "stored", "stored", "read"])

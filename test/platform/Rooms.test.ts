@@ -43,6 +43,8 @@ const domain = {
   mutes: ["agents", "auth", "idempotency", "push", "conversations"],
   /** Which of an agent's processes answers. */
   replies: ["messages", "auth"],
+  /** Sign in by OAuth: clients, requests of hosts, and the connections that people allow. */
+  oauth: ["agents", "webhooks"],
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],
@@ -58,6 +60,7 @@ const domain = {
     "presence",
     "mutes",
     "replies",
+    "oauth",
     "contacts",
     "registration"
   ],

@@ -3,9 +3,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
 import { LiveAgent } from "#domain/push/LiveAgent"
-import { type Rendered, renderMessage } from "#domain/messages/Message"
+import { type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
+import { MuteSet } from "#domain/push/MuteSet"
 import { Unavailable } from "#ground/wire/WireError"
 import { makeComparison } from "#doors/realtime/Cursors"
 import { SocketSession } from "#doors/realtime/SocketSession"
@@ -20,18 +21,16 @@ const rendered = (inboxNo: number): Rendered => ({
 })
 /** As the service renders it. */
 const message = (conversationId: string, seq: number): Rendered =>
-  renderMessage({
-    id: `msg_${seq}`,
-    conversationId,
-    seq,
-    senderId: "agt_any",
-    clientMsgId: "any",
-    type: "text",
-    content: '{"text":"any"}',
-    metadata: "{}",
-    createdAt: 0
-  }, { senderHandle: "any", senderDisplayName: null, group: null })
+  renderMessage(
+    sentMessage(
+      { clientMsgId: "any", type: "text", content: '{"text":"any"}', metadata: "{}" },
+      { id: `msg_${seq}`, conversationId, seq, senderId: "agt_any", createdAt: 0 }
+    ),
+    { senderHandle: "any", senderDisplayName: null, group: null }
+  )
 const echo = (name: string) => `{"type":"message.new","payload":{"own":"${name}"}}`
+/** The even numbers are from a sender that a test may mute. */
+const senderOf = (inboxNo: number): string => inboxNo % 2 === 0 ? "agt_even" : "agt_odd"
 
 /** A session over an inbox that the test fills, and everything that it says and asks. */
 const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: boolean; readonly backlog?: number } = {}) {
@@ -65,7 +64,12 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
         return page
       })),
     render: (page: { readonly rows: ReadonlyArray<number> }) =>
-      Effect.succeed(page.rows.map((inboxNo) => ({ inboxNo, messageId: `msg_${inboxNo}`, rendered: rendered(inboxNo) }))),
+      Effect.succeed(page.rows.map((inboxNo) => ({
+        inboxNo,
+        messageId: `msg_${inboxNo}`,
+        senderId: senderOf(inboxNo),
+        rendered: rendered(inboxNo)
+      }))),
     acknowledge: (_: string, inboxNo: number) => {
       state.acknowledged.push(inboxNo)
     },
@@ -73,6 +77,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   } as unknown as Deliveries["Service"]
   const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
   const agent = new LiveAgent("agt_me")
+  const mutes = agent.mutes = new MuteSet(() => clock.currentTimeMillisUnsafe())
   const session = new SocketSession(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
     deliveries,
     readers: Semaphore.makeUnsafe(1),
@@ -86,12 +91,13 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   agent.sessions.add(session)
   const hint = (inboxNo: number): void => {
     state.lastInboxNo = Math.max(state.lastInboxNo, inboxNo)
-    session.hint(inboxNo, `msg_${inboxNo}`, rendered(inboxNo))
+    agent.tell({ _tag: "Hint", inboxNo, messageId: `msg_${inboxNo}`, senderId: senderOf(inboxNo), rendered: rendered(inboxNo) })
   }
   return {
     session,
     socket,
     agent,
+    mutes,
     state,
     hint,
     said: () =>
@@ -424,4 +430,61 @@ describe("SocketSession", () => {
       assert.deepStrictEqual(said(), [])
       assert.strictEqual(state.reads.length, 1)
     }))
+
+  describe("of an agent that mutes a sender", () => {
+    const openMuting = Effect.fnUntraced(function*(backlog: number) {
+      const opened = yield* open({ acknowledges: false, backlog })
+      opened.mutes.add("agt_even", 60_000)
+      opened.session.start()
+      yield* TestClock.adjust(1)
+      return opened
+    })
+    const oddUpTo = (n: number) => upTo(n).filter((inboxNo) => inboxNo % 2 === 1)
+
+    it.effect("passes over the sender's messages in the backlog and after it, and leaves them undelivered", () =>
+      Effect.gen(function*() {
+        const { hint, said, state } = yield* openMuting(205)
+        assert.deepStrictEqual(said(), oddUpTo(205))
+        hint(206)
+        hint(207)
+        assert.deepStrictEqual(said(), oddUpTo(207))
+        assert.deepStrictEqual(state.acknowledged, oddUpTo(207))
+      }))
+
+    it.effect("passes over a muted hint that comes before its turn when its turn comes", () =>
+      Effect.gen(function*() {
+        const { hint, said } = yield* openMuting(0)
+        for (const inboxNo of [2, 4, 3]) hint(inboxNo)
+        assert.deepStrictEqual(said(), [])
+        hint(1)
+        hint(5)
+        assert.deepStrictEqual(said(), [1, 3, 5])
+      }))
+
+    it.effect("shows an own message that waits for a muted one once it has passed over that one", () =>
+      Effect.gen(function*() {
+        const { hint, said, session } = yield* openMuting(0)
+        session.echo(2, null, echo("own"))
+        hint(1)
+        assert.deepStrictEqual(said(), [1])
+        hint(2)
+        assert.deepStrictEqual(said(), [1, "own"])
+      }))
+
+    it.effect("shows what comes after the end of a mute, and not what came before it", () =>
+      Effect.gen(function*() {
+        const { hint, mutes, said } = yield* openMuting(0)
+        hint(1)
+        hint(2)
+        yield* TestClock.adjust(60_000)
+        hint(3)
+        hint(4)
+        assert.deepStrictEqual(said(), [1, 3, 4])
+        mutes.add("conv_any", null)
+        hint(5)
+        mutes.remove("conv_any")
+        hint(6)
+        assert.deepStrictEqual(said(), [1, 3, 4, 6])
+      }))
+  })
 })

@@ -1,6 +1,6 @@
 import { describe, inject } from "@effect/vitest"
 import { Effect, Layer, Redacted, References } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
+import { SqlClient, type SqlError } from "effect/sql"
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
@@ -22,6 +22,15 @@ export const freshDatabase = async (version: PostgresVersion = 18, kind: "migrat
   if (!response.ok) throw new Error(text)
   return text
 }
+
+/** The database's own settings with these names, as `name=value` in the order of their names. */
+export const databaseSettings = (names: ReadonlyArray<string>) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly line: string }>`
+      SELECT name || '=' || setting AS line FROM pg_settings WHERE ${sql.in("name", names)} ORDER BY name COLLATE "C"`
+    return rows.map(({ line }) => line)
+  })
 
 const modules = fileURLToPath(new URL("../../node_modules", import.meta.url))
 

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { LiveAgents } from "#domain/push/LiveAgents"
-import { directContext, renderMessage } from "#domain/messages/Message"
+import { directContext, renderMessage, sentMessage } from "#domain/messages/Message"
 import type { WaitMutant } from "./Waits.ts"
 import { type Mutant, turn } from "./World.ts"
 
@@ -134,7 +134,7 @@ export const pushBeforeCommit = (actors: () => LiveAgents["Service"]): Mutant =>
         const { at, content, conv, id, key, metadata, recipient, sender, type } = inputs[i]!
         const [from] = yield* sql<{ readonly handle: string }>`SELECT handle FROM agents WHERE id = ${sender}`
         const rendered = renderMessage(
-          { id, conversationId: conv, seq, senderId: sender, clientMsgId: key, type, content, metadata, createdAt: at },
+          sentMessage({ clientMsgId: key, type, content, metadata }, { id, conversationId: conv, seq, senderId: sender, createdAt: at }),
           directContext({ handle: from!.handle, displayName: null, deletedAt: null })
         )
         actors().tell(recipient, { _tag: "Hint", inboxNo: no, messageId: id, senderId: sender, rendered })

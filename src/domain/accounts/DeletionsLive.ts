@@ -4,6 +4,7 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import { LAST_BYTES_MILLIS } from "#ground/files/Blobs"
 import { Groups } from "#domain/groups/Groups"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
+import { Connections } from "#domain/oauth/Connections"
 import { Mutes } from "#domain/mutes/Mutes"
 import { batchUpTo } from "#ground/cluster/Job"
 import { Unavailable } from "#ground/wire/WireError"
@@ -36,6 +37,7 @@ const PATIENCE = "2 seconds"
 export const DeletionsLive = Layer.effect(
   Deletions,
   Effect.gen(function*() {
+    const connections = yield* Connections
     const contacts = yield* Contacts
     const clock = yield* Clock.Clock
     const groups = yield* Groups
@@ -84,6 +86,7 @@ export const DeletionsLive = Layer.effect(
       // The presence ends before the contacts are removed, because this step notifies them.
       yield* presences.end(agentId)
       yield* contacts.removeAgent(agentId)
+      yield* connections.removeAgent(agentId)
       yield* mutes.removeAgent(agentId)
       yield* replies.removeAgent(agentId)
       yield* webhooks.removeAgent(agentId)

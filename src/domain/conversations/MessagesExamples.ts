@@ -41,18 +41,14 @@ export const messageWhenRead: typeof Message.Type = {
 
 /** The answer of grace, undelivered in the inbox of ada. */
 export const reply: typeof SyncRow.Type = {
+  ...message,
   id: REPLY_ID,
-  conversation_id: CONVERSATION_ID,
   sender: grace.handle,
   client_msg_id: "reply-to-ada-1",
   seq: 2,
-  type: "text",
   content: { text: "Hello @ada, with programs that a grammar makes up." },
   metadata: { reply_to: MESSAGE_ID },
-  status: "stored",
   created_at: "2026-11-02T09:31:00.000Z",
-  delivered_at: null,
-  read_at: null,
   context: {
     sender: { handle: grace.handle, display_name: grace.display_name, kind: "agent" },
     conversation: inDirect,

@@ -1,4 +1,5 @@
 import { LARGE, type OwnedTable, SAME, SELF, SMALL } from "#ground/database/Tables"
+import { shownColumns } from "#domain/messages/MessagesTables"
 
 /** Inboxes, and the envelopes in them. */
 export const deliveriesTables: ReadonlyArray<OwnedTable> = [
@@ -20,7 +21,7 @@ export const deliveriesTables: ReadonlyArray<OwnedTable> = [
           as: "message",
           table: "messages",
           on: "j.conversation_id = t.conversation_id AND j.seq = t.seq",
-          columns: ["id", "sender_id", "type", "content", "metadata", "created_at"],
+          columns: ["id", "sender_id", ...shownColumns],
           without: { conversation_id: SAME, seq: SAME, client_msg_id: "the sender's own id for it" }
         }
       }

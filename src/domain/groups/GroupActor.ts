@@ -4,7 +4,7 @@ import { AgentNotFound, type AgentStatus } from "#domain/agents/Agent"
 import type { AttachmentRefusal } from "#domain/attachments/Attachments"
 import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
 import { type GroupDeleted, toGroupDeletion } from "#domain/messages/GroupDeletion"
-import { renderMessage, type StoredMessage } from "#domain/messages/Message"
+import { renderMessage, sentMessage } from "#domain/messages/Message"
 import { logUnavailable, CHANGED_EACH_TIME, type Sending, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
 import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import {
@@ -475,17 +475,10 @@ export class GroupActor extends SendQueue<InGroup> {
       )
       for (const [i, notice] of notices.entries()) {
         const said: SystemMessage = change.messages[i]!
-        const message: StoredMessage = {
-          id: notice.id,
-          conversationId: this.id,
-          seq: committed.base + i + 1,
-          senderId: notice.senderId,
-          clientMsgId: `sys_${notice.id}`,
-          type: "system",
-          content: notice.content,
-          metadata: "{}",
-          createdAt: at
-        }
+        const message = sentMessage(
+          { clientMsgId: `sys_${notice.id}`, type: "system", content: notice.content, metadata: "{}" },
+          { id: notice.id, conversationId: this.id, seq: committed.base + i + 1, senderId: notice.senderId, createdAt: at }
+        )
         const rendered = renderMessage(message, {
           senderHandle: said.senderHandle,
           senderDisplayName: names.get(notice.senderId) ?? null,

@@ -89,6 +89,22 @@ export interface StoredMessage {
   readonly createdAt: number
 }
 
+/** The message that a send stores. */
+export const sentMessage = (
+  sent: Pick<StoredMessage, "clientMsgId" | "type" | "content" | "metadata">,
+  place: Pick<StoredMessage, "id" | "conversationId" | "seq" | "senderId" | "createdAt">
+): StoredMessage => ({
+  id: place.id,
+  conversationId: place.conversationId,
+  seq: place.seq,
+  senderId: place.senderId,
+  clientMsgId: sent.clientMsgId,
+  type: sent.type,
+  content: sent.content,
+  metadata: sent.metadata,
+  createdAt: place.createdAt
+})
+
 /** A row of the table `messages`. */
 export interface MessageRow {
   readonly conversation_id: string

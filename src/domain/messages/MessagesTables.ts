@@ -8,8 +8,8 @@ UPDATE participants SET hidden_through = 0 WHERE agent_id = $1 AND conversation_
 RETURNING conversation_id`
 
 const ORDER = "nodes use it to keep their writes in order"
-/** Columns that are in every file with messages. */
-const shown = ["type", "content", "metadata", "created_at"]
+/** The columns of `messages` that are in every file with messages. */
+export const shownColumns = ["type", "content", "metadata", "created_at"]
 
 /** Conversations of both kinds, who takes part in them, and their messages. */
 export const messagesTables: ReadonlyArray<OwnedTable> = [
@@ -53,7 +53,7 @@ export const messagesTables: ReadonlyArray<OwnedTable> = [
       {
         name: "messages_sent",
         about: "The messages that it has sent, in the order of client_msg_id.",
-        columns: ["id", "conversation_id", "seq", "client_msg_id", ...shown],
+        columns: ["id", "conversation_id", "seq", "client_msg_id", ...shownColumns],
         without: { sender_id: SELF },
         key: [["client_msg_id", "text"]],
         mine: "t.sender_id = $1 AND t.type <> 'system'",
@@ -62,7 +62,7 @@ export const messagesTables: ReadonlyArray<OwnedTable> = [
       {
         name: "group_events",
         about: "Messages of the system in its groups that its own acts have caused: joined, left, renamed, …",
-        columns: ["id", "conversation_id", "seq", ...shown],
+        columns: ["id", "conversation_id", "seq", ...shownColumns],
         without: { sender_id: SELF, client_msg_id: "made of the id" },
         key: [["conversation_id", "text"], ["seq", "bigint"]],
         mine: "t.sender_id = $1 AND t.type = 'system'",

@@ -10,8 +10,8 @@ import {
   type MessageSender,
   messageJson,
   renderMessage,
-  type ShownContext,
-  type StoredMessage
+  sentMessage,
+  type ShownContext
 } from "./Message.ts"
 import type { Published } from "./Published.ts"
 import type { Sent } from "./Sent.ts"
@@ -395,17 +395,8 @@ export abstract class SendQueue<K extends SendKind> {
   /** Publishes a message that was stored, then answers its callers. */
   protected stored(sending: Sending<K>, { at, messageId }: K["write"], stored: Stored, committedAt: number | undefined): void {
     const { draft, sender } = sending.command
-    const message: StoredMessage = {
-      id: messageId,
-      conversationId: this.id,
-      seq: stored.seq,
-      senderId: sender.id,
-      clientMsgId: draft.clientMsgId,
-      type: draft.type,
-      content: draft.content,
-      metadata: draft.metadata,
-      createdAt: at
-    }
+    const place = { id: messageId, conversationId: this.id, seq: stored.seq, senderId: sender.id, createdAt: at }
+    const message = sentMessage(draft, place)
     const rendered = renderMessage(message, {
       senderHandle: sender.handle,
       senderDisplayName: sender.displayName,

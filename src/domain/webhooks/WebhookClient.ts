@@ -24,7 +24,7 @@ const plain = new HttpAgent({ keepAlive: false })
 const secure = new HttpsAgent({ keepAlive: false })
 
 /** A DNS look-up that gives these addresses for every name. */
-const only = (addresses: ReadonlyArray<string>): LookupFunction => (_hostname, options, callback) => {
+export const onlyThese = (addresses: ReadonlyArray<string>): LookupFunction => (_hostname, options, callback) => {
   const found = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }))
   const first = found[0]
   if (first === undefined) callback(new Error("no address"), "", 0)
@@ -50,7 +50,7 @@ const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<Incoming
       port: url.port,
       path: url.pathname + url.search,
       headers: { ...headers, "content-length": String(Buffer.byteLength(body)) },
-      lookup: only(addresses)
+      lookup: onlyThese(addresses)
     }
     const request = url.protocol === "https:"
       ? requestHttps({ ...options, agent: secure })

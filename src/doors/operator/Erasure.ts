@@ -26,6 +26,7 @@ export const removed: ReadonlyArray<Fate> = [
     words: "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds."
   },
   { what: "contacts", words: "Its contacts and mutes, and those that others have of it, with notes." },
+  { what: "connections", words: "The hosts that a person has let act for it." },
   {
     what: "webhooks",
     words: "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two."

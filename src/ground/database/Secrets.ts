@@ -19,6 +19,10 @@ export class Secrets extends Context.Service<Secrets, {
   readonly deliveryIds: Buffer
   /** The key that signs the URLs of files that the server serves itself. */
   readonly signedUrls: Buffer
+  /** The key from which the tokens of connections are derived. */
+  readonly tokens: Buffer
+  /** The keys that ids of OAuth clients are made with, the one in use first. Former ones still vouch for the ids that they made. */
+  readonly clients: readonly [Buffer, ...Array<Buffer>]
 }>()("parley/database/Secrets") {
   static readonly layer = Layer.effect(
     Secrets,
@@ -33,7 +37,9 @@ export class Secrets extends Context.Service<Secrets, {
       return Secrets.of({
         conversationIds: yield* secret("conversation_ids"),
         deliveryIds: yield* secret("delivery_ids"),
-        signedUrls: yield* secret("signed_urls")
+        signedUrls: yield* secret("signed_urls"),
+        tokens: yield* secret("tokens"),
+        clients: [yield* secret("oauth_clients")]
       })
     })
   )

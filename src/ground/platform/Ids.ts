@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { createHmac, hash, randomBytes } from "node:crypto"
 
 /** The prefixes of ids of the form: prefix, `_`, 16 url-safe base64 characters (wire.md D). */
-export type IdPrefix = "agt" | "msg" | "grp" | "gri" | "att" | "whk" | "whd" | "rpt" | "pnd" | "req"
+export type IdPrefix = "agt" | "msg" | "grp" | "gri" | "att" | "whk" | "whd" | "rpt" | "pnd" | "req" | "con"
 
 /**
  * The source of ids, keys, codes and all other randomness, so that a simulation can seed them.

@@ -3,7 +3,7 @@ import type { Append, Appended } from "#domain/conversations/Conversation"
 import type { Dependencies } from "#domain/conversations/ConversationActor"
 import type { Settled } from "#ground/database/CommitQueue"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
-import { messageJson, type Rendered, renderMessage } from "#domain/messages/Message"
+import { messageJson, type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
 import { Unavailable } from "#ground/wire/WireError"
 import type { Time } from "./Time.ts"
 
@@ -116,17 +116,10 @@ export class Database {
       recipientId,
       inboxNo: inbox.length + 1,
       isAnswered: true,
-      rendered: renderMessage({
-        id: append.messageId,
-        conversationId,
-        seq: row.seq,
-        senderId,
-        clientMsgId: draft.clientMsgId,
-        type: draft.type,
-        content: draft.content,
-        metadata: draft.metadata,
-        createdAt: append.at
-      }, { senderHandle: senderId, senderDisplayName: null, group: null })
+      rendered: renderMessage(
+        sentMessage(draft, { id: append.messageId, conversationId, seq: row.seq, senderId, createdAt: append.at }),
+        { senderHandle: senderId, senderDisplayName: null, group: null }
+      )
     }
     inbox.push(committed)
     this.log.push(committed)

@@ -1,0 +1,93 @@
+import { type RedirectUri, redirectTo } from "./RedirectUri.ts"
+import { isOwnResource } from "./Resource.ts"
+import { type Scope, scopesOf } from "./Scopes.ts"
+
+/** A client as `/authorize` knows it. */
+export interface Client {
+  readonly id: string
+  /** Whether the client has registered at this server, or is described by a document at a URL of its own. */
+  readonly source: "registered" | "document"
+  readonly redirectUris: ReadonlyArray<string>
+  readonly name: string | null
+}
+
+/** The parameters of a request for authorization that is valid (P, `GET /authorize`). */
+export interface AuthorizationRequest {
+  readonly client: Client
+  readonly redirect: RedirectUri
+  /** SHA-256 of the client's verifier, as base64url. */
+  readonly challenge: string
+  readonly state: string | null
+  readonly scopes: ReadonlyArray<Scope>
+}
+
+export type AuthorizationError =
+  | "invalid_request"
+  | "unsupported_response_type"
+  | "invalid_target"
+  | "login_required"
+  | "access_denied"
+
+/** What `/authorize` answers: a page that says what is wrong, a redirect with an error, or a page to sign in on. */
+export type Reading =
+  | { readonly _tag: "Page"; readonly message: string }
+  | { readonly _tag: "Error"; readonly error: AuthorizationError; readonly message: string; readonly redirect: RedirectUri; readonly state: string | null }
+  | { readonly _tag: "Request"; readonly request: AuthorizationRequest }
+
+const MAX_STATE = 4_096
+const CHALLENGE = /^[A-Za-z0-9_-]{43}$/
+const SINGLE = ["response_type", "client_id", "redirect_uri", "code_challenge", "code_challenge_method", "state", "scope", "prompt"]
+
+/**
+ * Whether an error may be sent to the redirect URI before a person has decided. A registered client is whatever anybody has said of
+ * themselves, so a redirect without a decision would lead from this server to any site. A loopback address leads nowhere else.
+ */
+const mayRedirect = ({ source }: Client, { kind }: RedirectUri): boolean => source === "document" || kind === "loopback"
+
+/**
+ * Reads the query of `/authorize`. `client` is the client that `client_id` names, if there is one; `base` is PUBLIC_URL; `schemes` are the
+ * permitted private schemes.
+ */
+export const readAuthorization = (
+  query: URLSearchParams,
+  client: Client | undefined,
+  base: string,
+  schemes: ReadonlyArray<string>
+): Reading => {
+  const page = (message: string): Reading => ({ _tag: "Page", message })
+  if (client === undefined) return page("This server does not know the program that sent you here. Remove the connection in the program, and add it again.")
+  const redirects = query.getAll("redirect_uri")
+  const redirect = redirects.length === 1 ? redirectTo(redirects[0]!, client.redirectUris, schemes) : undefined
+  if (redirect === undefined) {
+    return page("The program that sent you here asks for an answer at an address that it has not registered. Nothing was sent to this address.")
+  }
+  const given = query.get("state")
+  const state = given !== null && given.length <= MAX_STATE ? given : null
+  const refuse = (error: AuthorizationError, message: string): Reading =>
+    mayRedirect(client, redirect)
+      ? { _tag: "Error", error, message, redirect, state }
+      : page(`The program that sent you here made an invalid request: ${message}`)
+
+  const repeated = SINGLE.find((name) => query.getAll(name).length > 1)
+  if (repeated !== undefined) return refuse("invalid_request", `${repeated} is given more than once.`)
+  if (given !== state) return refuse("invalid_request", `state has more than ${MAX_STATE} characters.`)
+  const type = query.get("response_type")
+  if (type === null) return refuse("invalid_request", "response_type is missing.")
+  if (type !== "code") return refuse("unsupported_response_type", "response_type must be code.")
+  const challenge = query.get("code_challenge") ?? ""
+  // Without a method, the specification takes the challenge for the verifier itself (plain).
+  if (query.get("code_challenge_method") !== "S256" || !CHALLENGE.test(challenge)) {
+    return refuse("invalid_request", "code_challenge must have 43 characters, and code_challenge_method must be S256.")
+  }
+  if (!isOwnResource(base, query.getAll("resource"))) return refuse("invalid_target", `resource must be ${base}/mcp.`)
+  if (query.get("prompt")?.split(" ").includes("none") === true) {
+    return refuse("login_required", "A person must decide at each sign-in, so prompt=none is not possible.")
+  }
+  return { _tag: "Request", request: { client, redirect, challenge, state, scopes: scopesOf(query.get("scope") ?? undefined) } }
+}
+
+/** The URL that ends a request, with the response's parameters beside those that the redirect URI has. */
+export const responseUrl = (base: string, redirect: RedirectUri, state: string | null, parameters: Readonly<Record<string, string>>): string => {
+  const added = new URLSearchParams({ ...parameters, ...(state === null ? {} : { state }), iss: base })
+  return `${redirect.uri}${redirect.uri.includes("?") ? "&" : "?"}${added}`
+}

@@ -1,0 +1,112 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { Batch } from "#ground/cluster/Job"
+import { Config } from "#ground/platform/Config"
+import { Ids, sha256 } from "#ground/platform/Ids"
+import { publicUrl } from "#ground/platform/PublicUrl"
+import type { Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { type AuthorizationRequest, responseUrl } from "./AuthorizationRequest.ts"
+import { Clients } from "./Clients.ts"
+import { Connections } from "./Connections.ts"
+import { redirectUriOf, SCHEMES } from "./RedirectUri.ts"
+import { RequestsRepo, type StoredRequest } from "./RequestsRepo.ts"
+import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
+
+/** How long a request waits for a person, in milliseconds. */
+export const REQUEST_MS = 900_000
+const SWEEP_ROWS = 1_000
+
+/** A request as its page refers to it: by its id, and by the cookie of the browser in which it began. */
+export interface Reference {
+  readonly id: string
+  readonly cookie: string
+}
+
+/**
+ * Requests for authorization, from `/authorize` to a person's answer (wire.md P). A request belongs to the browser in which it began: its
+ * id alone opens nothing. It is answered once.
+ */
+export class AuthorizationRequests extends Context.Service<AuthorizationRequests, {
+  readonly begin: (request: AuthorizationRequest) => Effect.Effect<Reference, Unavailable>
+  readonly find: (reference: Reference) => Effect.Effect<StoredRequest | undefined, Unavailable>
+  /** Records who has signed in on the request's page. Returns `false` if there is no such request. */
+  readonly signIn: (reference: Reference, agentId: string) => Effect.Effect<boolean, Unavailable>
+  /**
+   * Makes the connection with these scopes, of those that were asked for, and returns the URL for the browser. Returns `undefined` if
+   * there is no such request, or nobody has signed in.
+   */
+  readonly allow: (
+    reference: Reference,
+    scopes: ReadonlyArray<Scope>
+  ) => Effect.Effect<string | undefined, Unauthorized | Unavailable>
+  /** Returns the URL that tells the host of the refusal, or `undefined` if there is no such request. */
+  readonly deny: (reference: Reference) => Effect.Effect<string | undefined, Unavailable>
+  /** Removes requests, connections, tokens and documents that have no effect any more. */
+  readonly sweep: Effect.Effect<Batch, Unavailable>
+}>()("parley/oauth/AuthorizationRequests") {
+  static readonly layer = Layer.effect(
+    AuthorizationRequests,
+    Effect.gen(function*() {
+      const clients = yield* Clients
+      const clock = yield* Clock.Clock
+      const connections = yield* Connections
+      const ids = yield* Ids
+      const repo = yield* RequestsRepo
+      const base = publicUrl(yield* Config)
+      const now = () => clock.currentTimeMillisUnsafe()
+      const random = (prefix: string) => `${prefix}_${ids.bytes(32).toString("base64url")}`
+
+      const answer = ({ redirectUri, state }: StoredRequest, parameters: Readonly<Record<string, string>>): string => {
+        const redirect = redirectUriOf(redirectUri, SCHEMES)
+        // Another release may permit other schemes than the one in which the request began.
+        return responseUrl(base, redirect ?? { uri: redirectUri, kind: "private", shown: "" }, state, parameters)
+      }
+
+      return AuthorizationRequests.of({
+        begin: Effect.fn("AuthorizationRequests.begin")(function*({ challenge, client, redirect, scopes, state }) {
+          const id = random("orq")
+          const cookie = random("ork")
+          yield* repo.insert({
+            id,
+            cookieHash: sha256(cookie),
+            clientId: client.id,
+            clientName: client.name,
+            clientHost: client.source === "document" ? new URL(client.id).host : null,
+            redirectUri: redirect.uri,
+            challenge,
+            state,
+            scopes: scopeText(scopes),
+            expiresAt: now() + REQUEST_MS
+          })
+          return { id, cookie }
+        }),
+        find: ({ cookie, id }) => repo.find(id, sha256(cookie), now()),
+        signIn: ({ cookie, id }, agentId) => repo.signIn(id, sha256(cookie), agentId, now()),
+        allow: Effect.fn("AuthorizationRequests.allow")(function*({ cookie, id }, scopes) {
+          const found = yield* repo.find(id, sha256(cookie), now())
+          if (found?.agentId === undefined || found.agentId === null) return undefined
+          const allowed = scopesOf(found.scopes).filter((scope) => scopes.includes(scope))
+          if (allowed.length === 0) return undefined
+          const request = yield* repo.take(id, sha256(cookie), now())
+          if (request === undefined || request.agentId !== found.agentId) return undefined
+          const code = yield* connections.connect({ ...request, agentId: found.agentId, scopes: allowed })
+          return answer(request, { code })
+        }),
+        deny: Effect.fn("AuthorizationRequests.deny")(({ cookie, id }) =>
+          Effect.map(
+            repo.take(id, sha256(cookie), now()),
+            (request) => request && answer(request, { error: "access_denied" })
+          )),
+        sweep: Effect.suspend(() => {
+          const at = now()
+          return Effect.map(
+            Effect.all([repo.sweep(at, SWEEP_ROWS), clients.sweep(at, SWEEP_ROWS), connections.sweep]),
+            ([requests, documents, { more, rows }]) => ({
+              rows: requests + documents + rows,
+              more: more || requests === SWEEP_ROWS || documents === SWEEP_ROWS
+            })
+          )
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,53 @@
+import { Option, Schema } from "effect"
+import type { Client } from "./AuthorizationRequest.ts"
+import { redirectUriOf } from "./RedirectUri.ts"
+
+/** The most bytes of a document. */
+export const MAX_DOCUMENT_BYTES = 5_120
+/** For how long a document is cached, at least and at most, in milliseconds. */
+const [LEAST_AGE_MS, MOST_AGE_MS] = [300_000, 86_400_000]
+const MAX_URIS = 50
+
+/**
+ * The URL of a client's document (P, "Client id metadata documents"), if the client id is one: https on port 443 with a path, and in
+ * exactly one spelling. Anything that URL parsers change, such as a dot segment or a default port, is refused.
+ */
+export const documentUrl = (clientId: string): URL | undefined => {
+  if (clientId.length > 2_048 || !clientId.startsWith("https://") || !URL.canParse(clientId)) return undefined
+  const url = new URL(clientId)
+  const isPlain = url.href === clientId && url.pathname !== "/" && url.port === "" && url.username === "" && url.password === "" &&
+    url.hash === "" && !clientId.includes("#") && !/%2e/i.test(url.pathname)
+  return isPlain ? url : undefined
+}
+
+const Document = Schema.fromJsonString(Schema.Struct({
+  client_id: Schema.String,
+  client_name: Schema.optionalKey(Schema.String),
+  redirect_uris: Schema.Array(Schema.String).check(Schema.isMinLength(1), Schema.isMaxLength(MAX_URIS)),
+  token_endpoint_auth_method: Schema.optionalKey(Schema.String)
+}))
+const decode = Schema.decodeUnknownOption(Document)
+
+/** A client without a secret: the document is public, so nobody could keep one. */
+const isPublic = (method: string | undefined): boolean => method === undefined || method === "none"
+
+/**
+ * Reads a client's document. Returns `undefined` if it is no document of this client: another `client_id`, no redirect URI that this
+ * server would use, or a method other than `none`.
+ */
+export const readDocument = (clientId: string, text: string, schemes: ReadonlyArray<string>): Client | undefined => {
+  const document = Option.getOrUndefined(decode(text))
+  if (document?.client_id !== clientId || !isPublic(document.token_endpoint_auth_method)) return undefined
+  const redirectUris = document.redirect_uris.filter((uri) => redirectUriOf(uri, schemes) !== undefined)
+  return redirectUris.length === 0
+    ? undefined
+    : { id: clientId, source: "document", redirectUris, name: document.client_name?.slice(0, 60) ?? null }
+}
+
+/** For how long a document may be cached, by its `Cache-Control`, in milliseconds. */
+export const cacheMs = (cacheControl: string | undefined): number => {
+  const directives = cacheControl?.toLowerCase() ?? ""
+  if (/\b(?:no-store|no-cache)\b/.test(directives)) return LEAST_AGE_MS
+  const seconds = Number(/\bmax-age="?(\d{1,10})/.exec(directives)?.[1] ?? 0)
+  return Math.min(MOST_AGE_MS, Math.max(LEAST_AGE_MS, seconds * 1_000))
+}

@@ -1,0 +1,62 @@
+import { createHmac, timingSafeEqual } from "node:crypto"
+import { Schema } from "effect"
+
+/** How a client shows at `/token` that it is the client. `none`: by PKCE alone. */
+export const AuthMethod = Schema.Literals(["none", "client_secret_post", "client_secret_basic"])
+export type AuthMethod = typeof AuthMethod.Type
+
+/** What a client has said about itself. Nobody has checked it. */
+export interface Registered {
+  readonly redirectUris: ReadonlyArray<string>
+  readonly name: string | null
+  readonly method: AuthMethod
+}
+
+const Stored = Schema.fromJsonString(Schema.Tuple([Schema.Array(Schema.String), Schema.NullOr(Schema.String), AuthMethod]))
+const encode = Schema.encodeSync(Stored)
+const decode = Schema.decodeUnknownOption(Stored)
+
+/** Random bytes that make two registrations of equal metadata different clients. */
+export const SALT_BYTES = 16
+const MAC_BYTES = 32
+const CLIENT_ID = /^occ_[A-Za-z0-9_-]{64,4096}$/
+
+const mac = (key: Buffer, purpose: string, data: string | Buffer): Buffer =>
+  createHmac("sha256", key).update(purpose).update("\0").update(data).digest()
+
+/**
+ * Makes the id of a registered client. The id holds the metadata, so that the server stores nothing: hosts keep dead ids for ever, and
+ * an endpoint that is open to everybody must not fill a database. `salt` are `SALT_BYTES` random bytes.
+ */
+export const clientIdOf = (key: Buffer, { method, name, redirectUris }: Registered, salt: Buffer): string => {
+  const data = Buffer.concat([salt, Buffer.from(encode([redirectUris, name, method]))])
+  return `occ_${Buffer.concat([mac(key, "client", data), data]).toString("base64url")}`
+}
+
+/** A client that one of the server's keys vouches for. */
+export interface KnownClient extends Registered {
+  /** The key that the id was made with; its secret is made with the same one. */
+  readonly key: Buffer
+}
+
+/** Reads an id that this server has made, with its present key or a former one. Returns `undefined` for any other text. */
+export const registeredOf = (keys: ReadonlyArray<Buffer>, clientId: string): KnownClient | undefined => {
+  if (!CLIENT_ID.test(clientId)) return undefined
+  const bytes = Buffer.from(clientId.slice(4), "base64url")
+  const [given, data] = [bytes.subarray(0, MAC_BYTES), bytes.subarray(MAC_BYTES)]
+  const key = keys.find((key) => timingSafeEqual(mac(key, "client", data), given))
+  if (key === undefined) return undefined
+  const stored = decode(data.subarray(SALT_BYTES).toString())
+  if (stored._tag === "None") return undefined
+  const [redirectUris, name, method] = stored.value
+  return { redirectUris, name, method, key }
+}
+
+/** The secret of a client that authenticates with one: `ocs_` and 43 url-safe base64 characters. It is made of the id. */
+export const secretOf = (key: Buffer, clientId: string): string => `ocs_${mac(key, "secret", clientId).toString("base64url")}`
+
+/** Whether `given` is the client's secret. Compares in constant time. */
+export const isSecretOf = (key: Buffer, clientId: string, given: string): boolean => {
+  const [wanted, found] = [Buffer.from(secretOf(key, clientId)), Buffer.from(given)]
+  return wanted.length === found.length && timingSafeEqual(wanted, found)
+}

@@ -1,0 +1,41 @@
+import { Option, Schema } from "effect"
+import { AuthMethod, type Registered } from "./ClientId.ts"
+import { redirectUriOf } from "./RedirectUri.ts"
+
+/** The most bytes of a registration, and of its redirect URIs together: the id holds them, and travels in URLs. */
+export const MAX_REGISTRATION_BYTES = 8_192
+const MAX_URI_BYTES = 1_200
+
+const Metadata = Schema.Struct({
+  redirect_uris: Schema.Array(Schema.String),
+  client_name: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  token_endpoint_auth_method: Schema.optionalKey(AuthMethod)
+})
+const decode = Schema.decodeUnknownOption(Metadata)
+
+export type RegistrationError = { readonly error: "invalid_redirect_uri" | "invalid_client_metadata"; readonly message: string }
+
+/** Reads the metadata of a registration (RFC 7591; P, `POST /register`). Fields that the server has no use for are ignored. */
+export const readRegistration = (body: unknown, schemes: ReadonlyArray<string>): Registered | RegistrationError => {
+  const metadata = Option.getOrUndefined(decode(body))
+  if (metadata === undefined) {
+    return {
+      error: "invalid_client_metadata",
+      message: "Send a JSON object with redirect_uris, a list of texts; token_endpoint_auth_method is none, client_secret_post or client_secret_basic."
+    }
+  }
+  const { client_name: name, redirect_uris: redirectUris, token_endpoint_auth_method: method = "none" } = metadata
+  if (redirectUris.length < 1 || redirectUris.length > 10) return { error: "invalid_redirect_uri", message: "redirect_uris must have 1 to 10 entries." }
+  if (Buffer.byteLength(redirectUris.join("")) > MAX_URI_BYTES) {
+    return { error: "invalid_redirect_uri", message: `redirect_uris must have at most ${MAX_URI_BYTES} bytes together.` }
+  }
+  const bad = redirectUris.find((uri) => redirectUriOf(uri, schemes) === undefined)
+  if (bad !== undefined) {
+    return {
+      error: "invalid_redirect_uri",
+      message: `${bad} is not permitted. Use https, http on localhost, or a private scheme that has a dot or that this server knows; without a fragment, a user or a wildcard.`
+    }
+  }
+  if (name !== undefined && name !== null && [...name].length > 60) return { error: "invalid_client_metadata", message: "client_name must have at most 60 characters." }
+  return { redirectUris, name: name ?? null, method }
+}

@@ -1,0 +1,91 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import { Database } from "#ground/database/Sql"
+import { Secrets } from "#ground/database/Secrets"
+import { Ids } from "#ground/platform/Ids"
+import type { Unavailable } from "#ground/wire/WireError"
+import type { Client } from "./AuthorizationRequest.ts"
+import { cacheMs, documentUrl, readDocument } from "./ClientDocument.ts"
+import { type AuthMethod, clientIdOf, isSecretOf, type Registered, registeredOf, SALT_BYTES, secretOf } from "./ClientId.ts"
+import { SCHEMES } from "./RedirectUri.ts"
+import { DocumentFailed, DocumentFetch } from "./DocumentFetch.ts"
+
+/** How a client shows at `/token` who it is. */
+export interface Credentials {
+  readonly clientId: string
+  /** `null` if the request has no secret. */
+  readonly secret: string | null
+  readonly method: AuthMethod
+}
+
+const CACHED = `SELECT body FROM oauth_documents WHERE client_id = $1 AND expires_at > $2`
+
+const CACHE = `
+INSERT INTO oauth_documents (client_id, body, expires_at) VALUES ($1, $2, $3)
+ON CONFLICT (client_id) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at`
+
+const SWEEP = `DELETE FROM oauth_documents WHERE client_id IN (
+  SELECT client_id FROM oauth_documents WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING client_id`
+
+/**
+ * The clients of the sign-in (wire.md P). A registered client is not stored, because its id holds its metadata. A client with a document
+ * is read from the document's host, and cached for all nodes.
+ */
+export class Clients extends Context.Service<Clients, {
+  /** Registers a client. The secret is `null` if the client has asked for none. */
+  readonly register: (metadata: Registered) => { readonly id: string; readonly secret: string | null }
+  /** The client with this id; `undefined` if there is none. Fails with `DocumentFailed` if its document cannot be read. */
+  readonly find: (id: string) => Effect.Effect<Client | undefined, DocumentFailed | Unavailable>
+  /** Whether the credentials are those of a client that has registered, or of one with a document, which has no secret. */
+  readonly authenticate: (credentials: Credentials) => boolean
+  /** Removes up to `most` documents whose time has passed, and returns how many. */
+  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
+}>()("parley/oauth/Clients") {
+  static readonly layer = Layer.effect(
+    Clients,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const ids = yield* Ids
+      const { prepared } = yield* Database
+      const { clients: keys } = yield* Secrets
+      const key = keys[0]!
+      const fetch = yield* DocumentFetch
+      const cached = prepared<{ readonly body: string }>("cached_oauth_document", CACHED)
+      const cache = prepared("cache_oauth_document", CACHE)
+      const sweep = prepared("sweep_oauth_documents", SWEEP)
+      const now = () => clock.currentTimeMillisUnsafe()
+
+      const described = Effect.fnUntraced(function*(id: string, url: URL) {
+        const [known] = yield* cached([id, now()])
+        if (known !== undefined) return readDocument(id, known.body, SCHEMES)
+        const { cacheControl, text } = yield* fetch(url)
+        const client = readDocument(id, text, SCHEMES)
+        if (client === undefined) return yield* new DocumentFailed({ reason: "it does not describe this client" })
+        yield* cache([id, text, now() + cacheMs(cacheControl)])
+        return client
+      })
+
+      return Clients.of({
+        register: (metadata) => {
+          const id = clientIdOf(key, metadata, ids.bytes(SALT_BYTES))
+          return { id, secret: metadata.method === "none" ? null : secretOf(key, id) }
+        },
+        find: Effect.fn("Clients.find")((id) =>
+          Effect.suspend((): Effect.Effect<Client | undefined, DocumentFailed | Unavailable> => {
+            const url = documentUrl(id)
+            if (url !== undefined) return described(id, url)
+            const known = registeredOf(keys, id)
+            return Effect.succeed(
+              known === undefined ? undefined : { id, source: "registered", redirectUris: known.redirectUris, name: known.name }
+            )
+          })),
+        authenticate: ({ clientId, method, secret }) => {
+          if (documentUrl(clientId) !== undefined) return method === "none" && secret === null
+          const known = registeredOf(keys, clientId)
+          if (known === undefined || known.method !== method) return false
+          return method === "none" ? secret === null : secret !== null && isSecretOf(known.key, clientId, secret)
+        },
+        sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
+      })
+    })
+  )
+}

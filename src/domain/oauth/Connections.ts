@@ -1,0 +1,193 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import { Agents } from "#domain/agents/Agents"
+import type { Agent } from "#domain/agents/Agent"
+import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { Database } from "#ground/database/Sql"
+import { Secrets } from "#ground/database/Secrets"
+import { Ids, sha256 } from "#ground/platform/Ids"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { Unauthorized, type Unavailable } from "#ground/wire/WireError"
+import { ConnectionsRepo, type Grant, type NewConnection, type Presented, type StoredConnection } from "./ConnectionsRepo.ts"
+import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
+import { codeOf, fits, isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome } from "./Tokens.ts"
+
+/** What `/token` answers: the pair, the seconds until the access token expires, and the scopes. */
+export interface Issued {
+  readonly access: string
+  readonly refresh: string
+  readonly expiresIn: number
+  readonly scopes: ReadonlyArray<Scope>
+}
+
+/** Why `/token` answers `invalid_grant`. `reused`: somebody has used the code or token before, and its connection has ended. */
+export type NotIssued = { readonly _tag: "Unknown" } | { readonly _tag: "Reused"; readonly connection: StoredConnection }
+
+/** What a code was issued for, as the client repeats it at `/token`. */
+export interface Redeemed {
+  readonly code: string
+  readonly clientId: string
+  readonly redirectUri: string
+  readonly verifier: string
+}
+
+const CODE_MS = 60_000
+/** For how long an access token is valid: a week, because hosts do not refresh dependably, and every use asks the database. */
+const ACCESS_SECONDS = 604_800
+/** After how long an unused refresh token expires: 90 days. */
+const REFRESH_MS = 7_776_000_000
+const MAX_CONNECTIONS = 50
+/** Exchanged tokens of a connection that are kept, to notice the reuse of one. */
+const MAX_EXCHANGED = 20
+const SWEEP_ROWS = 1_000
+/** How long a node keeps the grant of a token, as it keeps accounts. */
+const MAX_AGE_MS = 1_000
+const MAX_GRANTS = 50_000
+/** How old the recorded last use of a connection may become while it is in use. */
+const USE_MS = 60_000
+
+/**
+ * Connections of hosts to agents by OAuth (wire.md P). A connection gives a host an access token and a refresh token, which act for the
+ * agent at `/mcp`. Rows have the hashes of codes and tokens alone. All decisions are in the database, so any node can answer any request.
+ *
+ * A connection ends with the key that its agent had when it was made. So a rotation, a recovery and the end of the account end it in the
+ * statement that they consist of.
+ */
+export class Connections extends Context.Service<Connections, {
+  /**
+   * Stores what a person has permitted, and returns the code for the host. Beyond 50 connections of the agent, the one that was unused
+   * longest is removed. Fails with `Unauthorized` if the account has ended.
+   */
+  readonly connect: (
+    connection: Omit<NewConnection, "id" | "scopes"> & { readonly scopes: ReadonlyArray<Scope>; readonly challenge: string }
+  ) => Effect.Effect<string, Unauthorized | Unavailable>
+  /** Exchanges a code for the first pair of tokens. A code that was exchanged before ends its connection. */
+  readonly redeem: (redeemed: Redeemed) => Effect.Effect<Issued | NotIssued, Unavailable>
+  /** Exchanges a refresh token for the next pair. A repeat gives the same pair, until another party may have it (`refreshOutcome`). */
+  readonly refresh: (token: string, clientId: string) => Effect.Effect<Issued | NotIssued, Unavailable>
+  /** The account and the scopes of a live access token. The account may be suspended. */
+  readonly authenticate: (
+    token: string
+  ) => Effect.Effect<{ readonly agent: Agent; readonly scopes: ReadonlyArray<Scope> }, Unauthorized | Unavailable>
+  /** Ends the connection of an access or refresh token of this client, if there is one, and returns it. */
+  readonly revoke: (token: string, clientId: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** The live connections of an agent, the newest first. */
+  readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
+  /** Ends a connection of the agent and returns it. */
+  readonly end: (agentId: string, id: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Removes all connections of an agent. Idempotent. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Removes a batch of connections and tokens that have no effect any more. */
+  readonly sweep: Effect.Effect<Batch, Unavailable>
+}>()("parley/oauth/Connections") {
+  static readonly layer = Layer.effect(
+    Connections,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const clock = yield* Clock.Clock
+      const { transaction } = yield* Database
+      const ids = yield* Ids
+      const repo = yield* ConnectionsRepo
+      const { tokens: key } = yield* Secrets
+      const now = () => clock.currentTimeMillisUnsafe()
+      const monotonic = monotonicMillis(clock)
+      const unknown: NotIssued = { _tag: "Unknown" }
+
+      const issue = Effect.fnUntraced(function*(token: string, presented: Presented) {
+        const at = now()
+        const pair = pairOf(key, token)
+        yield* repo.exchange(sha256(token), sha256(pair.access), at + ACCESS_SECONDS * 1_000, sha256(pair.refresh), at + REFRESH_MS, at)
+        yield* repo.forgetOld(presented.id, MAX_EXCHANGED)
+        const issued: Issued = { ...pair, expiresIn: ACCESS_SECONDS, scopes: scopesOf(presented.scopes) }
+        return issued
+      })
+
+      const reused = ({ agentId, id }: Presented) =>
+        Effect.map(repo.remove(id, agentId), (connection): NotIssued => connection === undefined ? unknown : { _tag: "Reused", connection })
+
+      /** Exchanges under the lock of the connection, so of two exchanges at once, the second finds what the first has done. */
+      const exchange = (
+        token: string,
+        kind: Presented["kind"],
+        decide: (presented: Presented) => Effect.Effect<Issued | NotIssued, Unavailable>
+      ): Effect.Effect<Issued | NotIssued, Unavailable> =>
+        transaction(Effect.flatMap(repo.lock(sha256(token)), (presented) =>
+          presented?.kind === kind ? decide(presented) : Effect.succeed(unknown)))
+
+      /** The grants of tokens that were read within the last second, the oldest first. */
+      const grants = new Map<string, { readonly grant: Grant; readonly at: number }>()
+      const grantOf = Effect.fnUntraced(function*(hash: Buffer) {
+        const name = hash.toString("latin1")
+        const known = grants.get(name)
+        if (known !== undefined && monotonic() - known.at < MAX_AGE_MS) return known.grant
+        grants.delete(name)
+        const at = monotonic()
+        const grant = yield* repo.grant(hash, now())
+        if (grant === undefined) return undefined
+        if (!grant.isUsed || now() - grant.usedAt >= USE_MS) yield* repo.used(hash, now())
+        if (grants.size >= MAX_GRANTS) grants.delete(grants.keys().next().value ?? "")
+        grants.set(name, { grant, at })
+        return grant
+      })
+
+      return Connections.of({
+        connect: Effect.fn("Connections.connect")(function*({ challenge, scopes, ...connection }) {
+          const code = codeOf(ids.bytes(32))
+          const id = ids.make("con")
+          const at = now()
+          const stored = yield* repo.insert({ ...connection, id, scopes: scopeText(scopes) }, at, sha256(code), challenge, at + CODE_MS)
+          if (!stored) return yield* new Unauthorized()
+          yield* repo.removeBeyond(connection.agentId, id, MAX_CONNECTIONS - 1)
+          return code
+        }),
+
+        redeem: Effect.fn("Connections.redeem")(({ clientId, code, redirectUri, verifier }) =>
+          isCode(code)
+            ? exchange(code, "code", (presented) => {
+              if (presented.exchanged) return reused(presented)
+              const isValid = now() < presented.expiresAt && presented.clientId === clientId && presented.redirectUri === redirectUri &&
+                fits(verifier, presented.challenge ?? "")
+              return isValid ? issue(code, presented) : Effect.succeed(unknown)
+            })
+            : Effect.succeed(unknown)),
+
+        refresh: Effect.fn("Connections.refresh")((token, clientId) =>
+          isRefreshToken(token)
+            ? exchange(token, "refresh", Effect.fnUntraced(function*(presented) {
+              if (presented.clientId !== clientId) return unknown
+              const successorUsedAt = presented.exchanged ? yield* repo.successorUsedAt(sha256(token)) : null
+              switch (refreshOutcome({ isUsed: presented.exchanged, successorUsedAt, expiresAt: presented.expiresAt }, now())) {
+                case "next":
+                case "same":
+                  return yield* issue(token, presented)
+                case "expired":
+                  return unknown
+                case "reused":
+                  return yield* reused(presented)
+              }
+            }))
+            : Effect.succeed(unknown)),
+
+        authenticate: Effect.fnUntraced(function*(token) {
+          const grant = isAccessToken(token) ? yield* grantOf(sha256(token)) : undefined
+          if (grant === undefined || now() >= grant.expiresAt) return yield* new Unauthorized()
+          const agent = yield* agents.byKeyHash(grant.keyHash)
+          if (agent === undefined) return yield* new Unauthorized()
+          return { agent, scopes: scopesOf(grant.scopes) }
+        }),
+
+        revoke: Effect.fn("Connections.revoke")(function*(token, clientId) {
+          if (!isAccessToken(token) && !isRefreshToken(token)) return undefined
+          const found = yield* repo.ofToken(sha256(token))
+          return found?.clientId === clientId ? yield* repo.remove(found.id, found.agentId) : undefined
+        }),
+
+        list: repo.list,
+        end: (agentId, id) => repo.remove(id, agentId),
+        removeAgent: Effect.fn("Connections.removeAgent")(function*(agentId) {
+          while ((yield* repo.removeAll(agentId, SWEEP_ROWS)).length > 0);
+        }),
+        sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
+      })
+    })
+  )
+}

@@ -1,0 +1,39 @@
+import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+
+const CLIENT = ["client_id", "client_name", "client_host", "redirect_uri", "scopes"]
+
+/** Sign in by OAuth: what hosts have asked for, and what people have permitted. */
+export const oauthTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "oauth_requests",
+    retention: { jobs: ["oauth"] },
+    notExported: "questions of hosts to a browser, for 15 minutes; what was permitted is in connections.jsonl"
+  },
+  {
+    table: "oauth_connections",
+    retention: { jobs: ["oauth"] },
+    deletion: "deletes",
+    erasure: { removes: ["connections"], keeps: [] },
+    exports: [
+      {
+        name: "connections",
+        about: "The hosts that may act for it.",
+        columns: ["id", ...CLIENT, "created_at", "used_at"],
+        without: { agent_id: SELF, key_hash: "could be used to find the key" },
+        key: [["id", "text"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  },
+  {
+    table: "oauth_tokens",
+    retention: { jobs: ["oauth"] },
+    notExported: "hashes of tokens; the connections that they belong to are in connections.jsonl"
+  },
+  {
+    table: "oauth_documents",
+    retention: { jobs: ["oauth"] },
+    notExported: "public descriptions of hosts, cached"
+  }
+]

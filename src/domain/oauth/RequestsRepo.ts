@@ -1,0 +1,70 @@
+import { Context, Effect, Layer } from "effect"
+import { Database } from "#ground/database/Sql"
+import type { Unavailable } from "#ground/wire/WireError"
+
+/** A request for authorization that waits for a person's answer. */
+export interface StoredRequest {
+  readonly id: string
+  readonly cookieHash: Buffer
+  readonly clientId: string
+  readonly clientName: string | null
+  /** The host of the client's own document; `null` for a registered client. */
+  readonly clientHost: string | null
+  readonly redirectUri: string
+  readonly challenge: string
+  readonly state: string | null
+  readonly scopes: string
+  /** Who has signed in on the page; `null` until somebody has. */
+  readonly agentId: string | null
+  readonly expiresAt: number
+}
+
+const COLUMNS = `id, cookie_hash AS "cookieHash", client_id AS "clientId", client_name AS "clientName", client_host AS "clientHost",
+  redirect_uri AS "redirectUri", challenge, state, scopes, agent_id AS "agentId", expires_at AS "expiresAt"`
+
+const INSERT = `
+INSERT INTO oauth_requests (id, cookie_hash, client_id, client_name, client_host, redirect_uri, challenge, state, scopes, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+const FIND = `SELECT ${COLUMNS} FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND expires_at > $3`
+
+const SIGN_IN = `UPDATE oauth_requests SET agent_id = $3 WHERE id = $1 AND cookie_hash = $2 AND expires_at > $4 RETURNING id`
+
+/** A request is answered once: of two answers at once, one finds the row. */
+const TAKE = `DELETE FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND expires_at > $3 RETURNING ${COLUMNS}`
+
+const SWEEP = `DELETE FROM oauth_requests WHERE id IN (
+  SELECT id FROM oauth_requests WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id`
+
+/** All SQL on requests for authorization. `cookie` is the SHA-256 of the browser's cookie, `at` the time in milliseconds. */
+export class RequestsRepo extends Context.Service<RequestsRepo, {
+  readonly insert: (request: Omit<StoredRequest, "agentId">) => Effect.Effect<void, Unavailable>
+  readonly find: (id: string, cookie: Buffer, at: number) => Effect.Effect<StoredRequest | undefined, Unavailable>
+  /** Records who has signed in. Returns `false` if there is no such request. */
+  readonly signIn: (id: string, cookie: Buffer, agentId: string, at: number) => Effect.Effect<boolean, Unavailable>
+  /** Removes the request, because it is answered, and returns it. */
+  readonly take: (id: string, cookie: Buffer, at: number) => Effect.Effect<StoredRequest | undefined, Unavailable>
+  /** Removes up to `most` expired requests, and returns how many. */
+  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
+}>()("parley/oauth/RequestsRepo") {
+  static readonly layer = Layer.effect(
+    RequestsRepo,
+    Effect.map(Database, ({ prepared }) => {
+      const insert = prepared("insert_oauth_request", INSERT)
+      const find = prepared<StoredRequest>("find_oauth_request", FIND)
+      const signIn = prepared("sign_in_oauth_request", SIGN_IN)
+      const take = prepared<StoredRequest>("take_oauth_request", TAKE)
+      const sweep = prepared("sweep_oauth_requests", SWEEP)
+      return RequestsRepo.of({
+        insert: (r) =>
+          Effect.asVoid(insert([
+            r.id, r.cookieHash, r.clientId, r.clientName, r.clientHost, r.redirectUri, r.challenge, r.state, r.scopes, r.expiresAt
+          ])),
+        find: (id, cookie, at) => Effect.map(find([id, cookie, at]), ([row]) => row),
+        signIn: (id, cookie, agentId, at) => Effect.map(signIn([id, cookie, agentId, at]), (rows) => rows.length > 0),
+        take: (id, cookie, at) => Effect.map(take([id, cookie, at]), ([row]) => row),
+        sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
+      })
+    })
+  )
+}

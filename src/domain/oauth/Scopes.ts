@@ -1,0 +1,22 @@
+/** What the access token of a connection permits (P, "Scopes"). */
+export type Scope = "agent:read" | "agent:act"
+
+/** All scopes, in the order in which they are written. */
+export const SCOPES: ReadonlyArray<Scope> = ["agent:read", "agent:act"]
+
+/** A scope as the metadata and the challenge write it. */
+export const scopeText = (scopes: ReadonlyArray<Scope>): string => SCOPES.filter((scope) => scopes.includes(scope)).join(" ")
+
+/**
+ * The scopes that a client asks for. Unknown words are ignored. If no known scope is left, the client asks for all of them, because
+ * hosts omit the parameter, or send only scopes of OpenID.
+ */
+export const scopesOf = (asked: string | undefined): ReadonlyArray<Scope> => {
+  const words = new Set(asked?.split(" "))
+  const known = SCOPES.filter((scope) => words.has(scope))
+  return known.length === 0 ? SCOPES : known
+}
+
+/** The scopes of a connection that a person permits. Everything that `agent:read` permits, `agent:act` permits too. */
+export const permits = (granted: ReadonlyArray<Scope>, needed: Scope): boolean =>
+  granted.includes("agent:act") || granted.includes(needed)
