@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
-import { toolNamed } from "#doors/mcp/tools/Catalogue"
+import { allTools } from "#doors/mcp/Toolset"
 import { CLOSE, label, OPEN } from "#doors/mcp/Texts"
 import { within } from "../support/Eventually.ts"
 import { patient } from "../support/Patient.ts"
@@ -43,6 +43,9 @@ export const unfenced = (text: string): Json => {
   return JSON.parse(json)
 }
 
+/** The same answer with messages of age 0, to compare answers that the server made at different times. */
+export const ageless = <A>(answer: A): A => JSON.parse(JSON.stringify(answer).replace(/(age_seconds\\*":)\d+/g, "$10"))
+
 /** The refusal that a result is, and the advice after it. */
 export const refusalIn = (result: CallToolResult): { readonly refusal: Record<string, Json>; readonly advice: string | undefined } => {
   assert.deepStrictEqual([result.isError, result.content.map(({ type }) => type)], [true, ["text"]])
@@ -55,7 +58,7 @@ export const refusalIn = (result: CallToolResult): { readonly refusal: Record<st
 export const answerIn = (name: string, result: CallToolResult): Record<string, Json> => {
   const [text = "", ...rest] = textsOf(result)
   assert.deepStrictEqual(rest, [], name)
-  if (toolNamed(name)?.foreign === true) {
+  if (allTools.tools.get(name)?.foreign === true) {
     assert.notProperty(result, "structuredContent", name)
     return unfenced(text)
   }

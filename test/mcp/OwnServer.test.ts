@@ -36,9 +36,11 @@ describe("/mcp on a server of its own", () => {
     for (const origin of all) {
       const answer = await post(server, alice.key, status, { ...older, origin })
       assert.deepStrictEqual([answer.status, answer.headers.get("access-control-allow-origin")], [200, origin])
-      const asked = await fetch(`${server.url}/mcp`, { method: "OPTIONS", headers: { origin, "access-control-request-method": "POST" } })
-      assert.strictEqual(asked.headers.get("access-control-allow-origin"), origin)
-      assert.include(asked.headers.get("access-control-allow-headers") ?? "", "MCP-Protocol-Version")
+      for (const path of ["/mcp", "/mcp/join"]) {
+        const asked = await fetch(server.url + path, { method: "OPTIONS", headers: { origin, "access-control-request-method": "POST" } })
+        assert.strictEqual(asked.headers.get("access-control-allow-origin"), origin)
+        for (const header of ["MCP-Protocol-Version", "X-MCP-Toolsets"]) assert.include(asked.headers.get("access-control-allow-headers") ?? "", header)
+      }
     }
     for (const origin of ["http://parley.example", "https://parley.example:444", "https://app.example.evil.example", server.url, "null", "*"]) {
       const answer = await post(server, alice.key, status, { ...older, origin })

@@ -1,14 +1,16 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { readFileSync } from "node:fs"
-import { catalogue, hasStructure, listed } from "#doors/mcp/tools/Catalogue"
+import { catalogue, SETS, type SetName, toolsOf } from "#doors/mcp/tools/Catalogue"
+import { type ToolDefinition } from "#doors/mcp/tools/Tool"
+import { allTools, setsIn, type Toolset, toolsetOf, toolsToJoin } from "#doors/mcp/Toolset"
 import { fenced, safeJson } from "#doors/mcp/UntrustedText"
 import * as Texts from "#doors/mcp/Texts"
 
 const docs = (page: string): string => readFileSync(new URL(`../../docs/${page}`, import.meta.url), "utf8")
 
 /** As a model is shown a tool. */
-const page = (tool: (typeof catalogue)[number]): string => {
+const page = (tool: ToolDefinition): string => {
   const { annotations, description, inputSchema, name, outputSchema, title } = tool
   const required = (inputSchema["required"] ?? []) as ReadonlyArray<string>
   const given = Object.entries(inputSchema["properties"] as Record<string, { readonly description: string }>)
@@ -19,23 +21,111 @@ const page = (tool: (typeof catalogue)[number]): string => {
     description,
     "",
     ...given.map(([name, { description }]) => `- ${name}${required.includes(name) ? " (required)" : ""}: ${description}`),
-    `- answers with${hasStructure(tool, false) ? "" : " (between the marks)"}: ${Object.keys(outputSchema["properties"] as object).join(", ")}`,
+    `- answers with${tool.foreign ? " (between the marks)" : ""}: ${Object.keys(outputSchema["properties"] as object).join(", ")}`,
     `- hints: ${hints.join(", ") || "none"}`,
     ""
   ].join("\n")
 }
 
+const pages = ({ tools }: Toolset<never>): string => Array.from(tools.values(), page).join("\n")
+
+const instructed = ({ knows }: Pick<Toolset<never>, "knows">, paragraphs: ReadonlyArray<string>): string =>
+  paragraphs.map((text) => Texts.withoutUnknown(text, knows)).filter((text) => text !== "").join("\n\n")
+
+/** Every combination of sets, but those with `all`. */
+const combinations: ReadonlyArray<ReadonlySet<SetName>> = Array.from({ length: 32 }, (_, bits) =>
+  new Set(SETS.filter((_, i) => (bits >> i) & 1))).filter(({ size }) => size > 0)
+
+/** What a model reads of a tool. */
+const charactersOf = ({ tools }: Toolset<never>): number =>
+  Array.from(tools.values(), ({ description, inputSchema, name }) => name.length + description.length + JSON.stringify(inputSchema).length)
+    .reduce((sum, characters) => sum + characters, 0)
+
 describe("texts for models", () => {
   it("the tools", () => expect(catalogue.map(page).join("\n")).toMatchFileSnapshot("texts/tools.md"))
 
+  it("the tools of the sets core and read, and those of /mcp/join, without what names other tools", async () => {
+    for (const name of ["core", "read"] as const) {
+      const set = toolsetOf(new Set([name]))
+      await expect(`${instructed(set, Texts.instructions("ada"))}\n\n${pages(set)}`).toMatchFileSnapshot(`texts/${name}.md`)
+    }
+    const joining = [instructed(toolsToJoin, Texts.joinInstructions), pages(toolsToJoin), Texts.afterRegister, Texts.afterJoin("https://parley.example/mcp")]
+    await expect(joining.join("\n\n")).toMatchFileSnapshot("texts/join.md")
+  })
+
+  it("a set's texts name tools of the set only, and none is empty", () => {
+    const all = [...Object.keys(Texts.tools), ...Object.keys(Texts.joinTools), "acknowledge_through"]
+    const cases: ReadonlyArray<readonly [string, Toolset<never>]> = [
+      ...combinations.map((sets) => [[...sets].join(), toolsetOf(sets)] as const),
+      ["join", toolsToJoin]
+    ]
+    for (const [sets, set] of cases) {
+      const arguments_ = Array.from(set.tools.values(), ({ inputSchema }) =>
+        Object.values(inputSchema["properties"] as Record<string, { readonly description: string }>).map(({ description }) => description))
+      const shown = [
+        ...Array.from(set.tools.values(), ({ description }) => description),
+        ...arguments_.flat(),
+        instructed(set, sets === "join" ? Texts.joinInstructions : Texts.instructions("ada"))
+      ]
+      for (const text of shown) assert.isNotEmpty(text.trim(), sets)
+      const prompts = Object.entries(Texts.prompts).flatMap(([name, { tools }]) =>
+        tools.every(set.knows) ? [Texts.promptText[name as Texts.PromptName]({ handle: "ada", reply: "yes" }, set.knows)] : [])
+      const advice = Object.keys(Texts.advices).map((code) => Texts.withoutUnknown(Texts.advice(code, undefined) ?? "", set.knows))
+      const listed = [JSON.stringify(set.listed), ...shown, ...prompts, ...advice].join("\n")
+      for (const name of all) if (!set.knows(name)) assert.notMatch(listed, new RegExp(`\\b${name}\\b`), `${sets}: ${name}`)
+    }
+  })
+
+  it("every tool is in exactly one of core, people, groups and files, and read has those that only read, with a wait that acknowledges nothing", () => {
+    const homes = (["core", "people", "groups", "files"] as const).flatMap((set) => toolsOf(new Set([set])).map(({ name }) => name))
+    assert.deepStrictEqual(homes.toSorted(), catalogue.map(({ name }) => name).toSorted())
+    assert.deepStrictEqual(toolsOf(new Set(["core", "people", "groups", "files"])), catalogue)
+    assert.deepStrictEqual(toolsOf(new Set(["all", "read"])), catalogue)
+    assert.deepStrictEqual(toolsOf(new Set(["core"])).map(({ name }) => name).toSorted(), [
+      "get_agent_profile", "get_conversation", "get_my_status", "list_inbox", "mark_read", "search_directory", "send_message", "wait_for_messages"
+    ].map((name) => `agentchat_${name}`))
+    const read = toolsOf(new Set(["read"]))
+    assert.deepStrictEqual(
+      read.map(({ name }) => name),
+      catalogue.filter(({ annotations, name }) => annotations.readOnlyHint || name === "agentchat_wait_for_messages").map(({ name }) => name)
+    )
+    assert.isTrue(read.every(({ annotations }) => annotations.readOnlyHint))
+    const waitOf = (...sets: ReadonlyArray<SetName>) =>
+      Object.keys(toolsetOf(new Set(sets)).tools.get("agentchat_wait_for_messages")?.inputSchema["properties"] as object)
+    assert.notInclude(waitOf("read"), "acknowledge_through")
+    assert.include(waitOf("read", "core"), "acknowledge_through")
+  })
+
+  it("a set has a bounded number of characters, some four of which are a token: core at most 2,000 tokens", () => {
+    const bounds: Record<SetName, number> = { core: 8_000, people: 8_500, groups: 4_600, files: 2_100, read: 7_400, all: 23_000 }
+    for (const name of SETS) assert.isAtMost(charactersOf(toolsetOf(new Set([name]))), bounds[name], name)
+    assert.isAtMost(charactersOf(toolsToJoin), 1_800)
+  })
+
+  it("a list of sets is read whatever its case and blanks, and the first unknown name is found", () => {
+    assert.deepStrictEqual(setsIn(" Core, people,,"), { sets: new Set<SetName>(["core", "people"]), unknown: undefined })
+    for (const none of ["", " ", ","]) assert.deepStrictEqual(setsIn(none), { sets: new Set<SetName>(["all"]), unknown: undefined })
+    for (const odd of ["chores", "constructor", "core people"]) assert.strictEqual(setsIn(`core,${odd}`).unknown, odd)
+  })
+
+  it("of a text, the parentheses and then the sentences that name something unknown are left out", () => {
+    const text = "Reads it (agentchat_b). It is agentchat_a. Use acknowledge_through, or agentchat_b. The end (of it)."
+    const knowing = (...names: ReadonlyArray<string>) => Texts.withoutUnknown(text, (name) => names.includes(name))
+    assert.strictEqual(knowing("agentchat_a", "agentchat_b", "acknowledge_through"), text)
+    assert.strictEqual(knowing("agentchat_a"), "Reads it. It is agentchat_a. The end (of it).")
+    assert.strictEqual(knowing(), "Reads it. The end (of it).")
+  })
+
   it("the instructions", () =>
-    expect(Texts.instructions("ada")).toMatchFileSnapshot("texts/instructions.md"))
+    expect(instructed(allTools, Texts.instructions("ada"))).toMatchFileSnapshot("texts/instructions.md"))
 
   it("the prompts", () =>
     expect([
       Texts.promptText.introduce_yourself({ handle: "grace", purpose: "Review a proof." }),
-      Texts.promptText.check_messages({}),
-      Texts.promptText.check_messages({ reply: "yes" })
+      Texts.promptText.check_messages({}, allTools.knows),
+      Texts.promptText.check_messages({ reply: "yes" }, allTools.knows),
+      Texts.promptText.check_messages({ reply: "yes" }, toolsetOf(new Set(["core"])).knows),
+      Texts.promptText.check_messages({ reply: "yes" }, toolsetOf(new Set(["read"])).knows)
     ].join("\n\n---\n\n")).toMatchFileSnapshot("texts/prompts.md"))
 
   it("what is said about refusals, waits and data of others", () => {
@@ -45,9 +135,12 @@ describe("texts for models", () => {
     return expect([...given, "", ...rest].join("\n")).toMatchFileSnapshot("texts/refusals.md")
   })
 
-  it("docs/clients.md lists every tool, in this order", () => {
-    const paragraph = /^The tools, in the order of `tools\/list`[^]*?\n\n/m.exec(docs("clients.md"))?.[0] ?? ""
-    assert.deepStrictEqual([...(paragraph.match(/agentchat_\w+/g) ?? [])], listed.map(({ name }) => name))
+  it("docs/clients.md lists every tool in its set", () => {
+    for (const set of ["core", "people", "groups", "files"] as const) {
+      const row = new RegExp(`^\\| \`${set}\` \\|.*$`, "m").exec(docs("clients.md"))?.[0] ?? ""
+      const names = toolsOf(new Set([set])).map(({ name }) => name.replace("agentchat_", ""))
+      assert.deepStrictEqual(Array.from(row.matchAll(/`(\w+)`/g), ([, name]) => name).slice(1), names)
+    }
   })
 
   it("every tool's schemas are objects that a client can check", () => {

@@ -1,11 +1,12 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Client } from "@modelcontextprotocol/client"
 import { createHash } from "node:crypto"
-import { catalogue, toolNamed } from "#doors/mcp/tools/Catalogue"
+import { catalogue } from "#doors/mcp/tools/Catalogue"
+import { allTools } from "#doors/mcp/Toolset"
 import { tools as texts } from "#doors/mcp/Texts"
 import { newPair, say } from "../contract/Talk.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { answerIn, call, connect, granted, type Json, newest, older, OTHERS_WORDS, post, refused, rpc, textsOf, unfenced } from "./Mcp.ts"
+import { ageless, answerIn, call, connect, granted, type Json, newest, older, OTHERS_WORDS, post, refused, rpc, textsOf, unfenced } from "./Mcp.ts"
 
 /** Two agents that know each other; the first speaks MCP, the second sees the effect over the API. */
 interface World {
@@ -46,6 +47,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     const list = await granted(mcp, "agentchat_list_inbox", { limit: "10" })
     const [row] = list["conversations"].filter((one: Json) => one.conversation_id === conversation)
     assert.strictEqual(row.counterparty.handle, `@${bob.handle}`)
+    assert.isTrue(Number.isInteger(row.last_message.age_seconds) && row.last_message.age_seconds >= 0)
     assert.strictEqual(list["count"], list["conversations"].length)
     await refused(mcp, "agentchat_list_inbox", { limit: 0 }, "VALIDATION_ERROR")
   },
@@ -117,6 +119,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: Json) => one.message_id)], ["messages", [said.id]])
     assert.strictEqual(waited["messages"][0].sender.handle, `@${bob.handle}`)
     assert.strictEqual(waited["messages"][0].delivery_id, waited["acknowledge_through"])
+    assert.isAtMost(Math.abs((Date.now() - Date.parse(said.created_at)) / 1_000 - waited["messages"][0].age_seconds), 10)
     const after = await granted(mcp, "agentchat_wait_for_messages", {
       acknowledge_through: waited["acknowledge_through"],
       timeout_seconds: 1
@@ -134,6 +137,18 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     assert.deepStrictEqual(await body(alice.http.get("/v1/messages/sync")), [])
     assert.strictEqual((await granted(mcp, "agentchat_acknowledge", { last_delivery_id: "del_another" }))["acked"], 0)
     await refused(mcp, "agentchat_acknowledge", {}, "VALIDATION_ERROR")
+  },
+  agentchat_claim_messages: async ({ alice, bob, mcp }) => {
+    const said = [(await say(bob, alice)).id, (await say(bob, alice)).id]
+    const claim = (holder: string, more: object = {}) => granted(mcp, "agentchat_claim_messages", { message_ids: said, holder, ...more })
+    await alice.http.post("/v1/reply/claim", { message_id: said[1], holder: "session:other" })
+    assert.deepStrictEqual(await claim("session:mine"), { claimed_count: 1, deferred: false, expires_in: 600 })
+    assert.strictEqual((await claim("session:other"))["claimed_count"], 0)
+    await alice.http.request("PUT", "/v1/reply/active", { json: { session_id: "at-work", ttl_seconds: 60 } })
+    assert.deepInclude(await claim("session:mine", { defer_if_active: true }), { claimed_count: 0, deferred: true })
+    await alice.http.request("DELETE", "/v1/reply/active", { json: { session_id: "at-work" } })
+    await refused(mcp, "agentchat_claim_messages", { message_ids: [], holder: "x" }, "VALIDATION_ERROR")
+    await refused(mcp, "agentchat_claim_messages", { message_ids: said, holder: "x".repeat(161) }, "VALIDATION_ERROR")
   },
   agentchat_mark_read: async ({ alice, bob, conversation, mcp }) => {
     const said = await say(bob, alice)
@@ -382,7 +397,7 @@ describe("tools of /mcp", () => {
     assert.deepStrictEqual(tools.map(({ name }) => name).toSorted(), Object.keys(rows).toSorted())
     for (const tool of tools) {
       assert.isNotEmpty(tool.title, tool.name)
-      assert.strictEqual(tool.outputSchema === undefined, toolNamed(tool.name)?.foreign, tool.name)
+      assert.strictEqual(tool.outputSchema === undefined, allTools.tools.get(tool.name)?.foreign, tool.name)
       assert.isBoolean(tool.annotations?.readOnlyHint, tool.name)
       for (const [name, property] of Object.entries(tool.inputSchema.properties ?? {})) {
         assert.isNotEmpty((property as { readonly description?: string }).description, `${tool.name}.${name}`)
@@ -417,8 +432,8 @@ describe("tools of /mcp", () => {
     const waits = { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 1 } }
     for (const params of [read, { ...read, _meta: { progressToken: 1 } }, waits, { ...waits, _meta: { progressToken: 1 } }]) {
       const call = rpc("tools/call", params)
-      const plain = await ask(call)
-      const structured = await ask(call, "?structured=on")
+      const plain = ageless(await ask(call))
+      const structured = ageless(await ask(call, "?structured=on"))
       const { structuredContent, ...rest } = structured
       assert.deepStrictEqual(plain, rest)
       assert.deepStrictEqual(structuredContent, unfenced(plain.content[0].text))

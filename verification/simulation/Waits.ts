@@ -1,7 +1,7 @@
 import { Context, Effect, Exit, Fiber, Layer } from "effect"
 import { Auth } from "#domain/auth/Auth"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { toolNamed } from "#doors/mcp/tools/Catalogue"
+import { allTools } from "#doors/mcp/Toolset"
 import { isWait, type ToolApi } from "#doors/mcp/tools/Tool"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Presences } from "#domain/presence/Presences"
@@ -39,7 +39,7 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
   const real: Below = { deliveries: yield* Deliveries, liveAgents: yield* LiveAgents }
   const { deliveries, liveAgents } = mutant.below === undefined ? real : mutant.below(real)
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
-  const tool = toolNamed("agentchat_wait_for_messages")
+  const tool = allTools.tools.get("agentchat_wait_for_messages")
   if (tool === undefined) throw new Error("no such tool")
 
   let underWay = 0

@@ -5,25 +5,32 @@ import { InternalError } from "#ground/wire/WireError"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import type { WaitRefusal } from "#doors/realtime/Listeners"
 import type { Waited } from "#doors/realtime/Waiters"
-import { hasStructure } from "./tools/Catalogue.ts"
 import type { Note } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
-import { advice } from "./Texts.ts"
-import { isWait, type Tool, type ToolAnswer, type ToolWait } from "./tools/Tool.ts"
+import { advice, withoutUnknown } from "./Texts.ts"
+import { hasStructure, type ReadyTool, type Toolset } from "./Toolset.ts"
+import { isWait, type ToolAnswer, type ToolDefinition, type ToolWait } from "./tools/Tool.ts"
 import { fenced, safeJson } from "./UntrustedText.ts"
 
 /** A text block of a result or prompt. */
 export const text = (value: string) => ({ type: "text" as const, text: value })
 
-const refusalResult = (tool: Tool, { code, details, message, retryAfterMs }: Refusal, note: Note): CallToolResult => {
-  note({ code, message: `${tool.name}: ${message}` })
-  const next = advice(code, retryAfterMs)
-  // The text must not begin with JSON: Gemini CLI takes such a text for structured content and compares it with the output schema.
-  const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
-  return { isError: true, content: [text(next === undefined ? what : `${what}\n${next}`)] }
+/** What makes the texts of a call's result. */
+interface Telling {
+  readonly note: Note
+  readonly knows: Toolset<never>["knows"]
+  readonly structured: boolean
 }
 
-const answerResult = (tool: Tool, { file, link, value }: ToolAnswer, structured: boolean): CallToolResult => ({
+const refusalResult = (tool: ToolDefinition, { code, details, message, retryAfterMs }: Refusal, { knows, note }: Telling): CallToolResult => {
+  note({ code, message: `${tool.name}: ${message}` })
+  const next = withoutUnknown(advice(code, retryAfterMs) ?? "", knows)
+  // The text must not begin with JSON: Gemini CLI takes such a text for structured content and compares it with the output schema.
+  const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
+  return { isError: true, content: [text(next === "" ? what : `${what}\n${next}`)] }
+}
+
+const answerResult = (tool: ToolDefinition, { file, link, value }: ToolAnswer, { structured }: Telling): CallToolResult => ({
   content: [
     text(tool.foreign ? fenced(value) : safeJson(value)),
     ...(file === undefined
@@ -51,7 +58,7 @@ export const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<O
   })
 
 /** A call of a tool whose work is done up to a wait. `result` makes the call's result from the result of the wait. */
-export interface WaitingCall extends Pick<ToolWait, "limit" | "timeoutMs"> {
+export interface WaitingCall extends Pick<ToolWait, "principal" | "limit" | "timeoutMs"> {
   readonly result: (waited: Effect.Effect<Waited, WaitRefusal>) => Effect.Effect<CallToolResult>
 }
 
@@ -59,14 +66,15 @@ export interface WaitingCall extends Pick<ToolWait, "limit" | "timeoutMs"> {
 export const isWaiting = (called: CallToolResult | WaitingCall): called is WaitingCall => "timeoutMs" in called
 
 /** A function outside of `callTool`, so that its closure does not keep the whole request in memory during the wait. */
-const waitingCall = (tool: Tool, { answer, limit, timeoutMs }: ToolWait, note: Note, structured: boolean): WaitingCall => ({
+const waitingCall = (tool: ToolDefinition, { answer, limit, principal, timeoutMs }: ToolWait, telling: Telling): WaitingCall => ({
+  principal,
   limit,
   timeoutMs,
   result: (waited) =>
     Effect.map(outcomeOf(Effect.map(waited, answer)), (outcome) =>
       outcome.refusal === undefined
-        ? answerResult(tool, outcome.value, structured)
-        : refusalResult(tool, outcome.refusal, note))
+        ? answerResult(tool, outcome.value, telling)
+        : refusalResult(tool, outcome.refusal, telling))
 })
 
 /**
@@ -74,18 +82,19 @@ const waitingCall = (tool: Tool, { answer, limit, timeoutMs }: ToolWait, note: N
  * because models read results and not protocol errors.
  */
 export const callTool = (
-  tool: Tool,
+  { run, tool }: ReadyTool,
   given: unknown,
-  { api, note, refused, structured }: Pick<McpRequest, "api" | "note" | "refused" | "structured">
+  { api, note, refused, structured, toolset: { knows } }: Pick<McpRequest, "api" | "note" | "refused" | "structured" | "toolset">
 ): Effect.Effect<CallToolResult | WaitingCall> => {
-  if (refused !== undefined) return Effect.succeed(refusalResult(tool, refused, note))
-  if (api.agent.status === "suspended" && tool.name !== "agentchat_get_my_status") {
-    return Effect.succeed(refusalResult(tool, new AgentSuspended(), note))
+  const telling = { note, knows, structured }
+  if (refused !== undefined) return Effect.succeed(refusalResult(tool, refused, telling))
+  if (api?.agent.status === "suspended" && tool.name !== "agentchat_get_my_status") {
+    return Effect.succeed(refusalResult(tool, new AgentSuspended(), telling))
   }
-  return Effect.map(outcomeOf(tool.run(given, api)), (outcome) =>
+  return Effect.map(outcomeOf(run(given)), (outcome) =>
     outcome.refusal !== undefined
-      ? refusalResult(tool, outcome.refusal, note)
+      ? refusalResult(tool, outcome.refusal, telling)
       : isWait(outcome.value)
-      ? waitingCall(tool, outcome.value, note, structured)
-      : answerResult(tool, outcome.value, structured))
+      ? waitingCall(tool, outcome.value, telling)
+      : answerResult(tool, outcome.value, telling))
 }

@@ -8,6 +8,10 @@ import { rpcBody } from "./McpProtocol.ts"
 export const PARSE_ERROR = -32_700
 /** JSON-RPC's code for JSON that is not a message of the protocol. */
 export const INVALID_REQUEST = -32_600
+/** JSON-RPC's code for a method that the server does not have. */
+export const METHOD_NOT_FOUND = -32_601
+/** JSON-RPC's code for parameters that are invalid. */
+export const INVALID_PARAMS = -32_602
 /** The server's code for a revision that it does not support. */
 export const UNSUPPORTED = -32_000
 

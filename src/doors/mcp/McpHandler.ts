@@ -8,31 +8,57 @@ import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
 import type { Principal } from "#domain/auth/Principal"
 import { hostIsOwn } from "#ground/http/Origins"
-import { mcpOrigins } from "./McpProtocol.ts"
+import { MCP, mcpOrigins } from "./McpProtocol.ts"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
+import { publicUrl } from "#ground/platform/PublicUrl"
 import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Waiters } from "#doors/realtime/Waiters"
 import { bearerOf } from "#ground/wire/Bearer"
-import { Forbidden } from "#ground/wire/WireError"
+import { Forbidden, type RateLimited } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
 import { MAX_INLINE } from "./tools/FileTools.ts"
-import { idOf, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
+import { idOf, INVALID_PARAMS, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeModernRequests, type ModernMessage } from "./ModernRequest.ts"
 import { answerOlder } from "./OlderRequest.ts"
 import { makePlainCalls, plainCallOf } from "./PlainCall.ts"
+import { instructions, joinInstructions, withoutUnknown } from "./Texts.ts"
+import { SETS } from "./tools/Catalogue.ts"
+import type { JoinApi } from "./tools/JoinTools.ts"
 import type { ToolApi } from "./tools/Tool.ts"
+import { readyTool, setsIn, type Toolset, toolsetOf, toolsToJoin } from "./Toolset.ts"
 
 /** The memory for a file in a result: the file itself, and its base64 text in the result, in the result's JSON and in the sent bytes. */
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
-/** Whether the request asks for structured results of every tool. If the query has no `structured`, the header decides. */
-const asksForStructure = ({ headers, url }: HttpServerRequest.HttpServerRequest): boolean => {
+/** What the client asks for by a parameter of the query, or else by a header; empty if by neither. */
+const askedBy = (parameter: string, header: string, { headers, url }: HttpServerRequest.HttpServerRequest): string => {
   const query = url.indexOf("?")
-  const asked = query < 0 ? null : new URLSearchParams(url.slice(query)).get("structured")
-  return (asked ?? headers["x-mcp-structured"])?.toLowerCase() === "on"
+  return (query < 0 ? null : new URLSearchParams(url.slice(query)).get(parameter)) ?? headers[header] ?? ""
 }
+
+/** Whether the request asks for structured results of every tool. */
+const asksForStructure = (request: HttpServerRequest.HttpServerRequest): boolean =>
+  askedBy("structured", "x-mcp-structured", request).toLowerCase() === "on"
+
+/** Who sent a request, and what it may use. */
+interface Caller extends Pick<McpRequest, "api" | "instructions" | "toolNamed" | "toolset"> {
+  /** Set if the budget of requests is spent. */
+  readonly refused: RateLimited | undefined
+  /** A name that is no set of tools, if the client asked for one. */
+  readonly unknownSet: string | undefined
+}
+
+const knowing = <Api>(toolset: Toolset<Api>, api: Api, paragraphs: ReadonlyArray<string>): Pick<Caller, "instructions" | "toolNamed" | "toolset"> => ({
+  toolset,
+  toolNamed: (name) => readyTool(toolset, api, name),
+  instructions: () => paragraphs.map((text) => withoutUnknown(text, toolset.knows)).filter((text) => text !== "").join("\n\n")
+})
+
+/** The refusal of the budget of requests, if it is spent. */
+const spent = (counted: Effect.Effect<unknown, RateLimited>): Effect.Effect<RateLimited | undefined> =>
+  Effect.match(counted, { onFailure: (failure) => failure, onSuccess: () => undefined })
 
 /** Whether the request is of the revision of 2026, of an older revision, or invalid in all of them. */
 const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
@@ -45,9 +71,10 @@ const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
   } as Parameters<typeof classifyInboundRequest>[0])
 
 /**
- * The handler of `POST /mcp` (wire.md M). It authenticates and counts a request, and then answers it in one of three ways: a plain call
- * of a tool by itself, and other requests by the library, for older revisions (OlderRequest.ts) or for the revision of 2026
- * (ModernRequest.ts). It keeps no sessions: every request carries its key, and any node can answer it.
+ * The handlers of `POST /mcp`, for agents, and `POST /mcp/join`, for programs without a key (wire.md M). They differ in who the caller is
+ * and in the tools. A handler finds the caller of a request and counts the request. Then it answers in one of three ways: a plain call of a
+ * tool by itself, and other requests by the library, for older revisions (OlderRequest.ts) or for the revision of 2026 (ModernRequest.ts).
+ * It keeps no sessions, so any node can answer a request.
  */
 export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
   Effect.gen(function*() {
@@ -66,14 +93,35 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const toolApi = (request: HttpServerRequest.HttpServerRequest, agent: CurrentAgent["Service"], principal: Principal): ToolApi => ({
       ...makeApiCalls(app, request, principal),
       agent,
+      principal,
       freshId: () => `mcp-${ids.bytes(16).toString("hex")}`,
       uploadSeconds: config.UPLOADS_URL_SECONDS,
       fill: (id, bytes) => attachments.fill(agent.id, id, bytes),
       open: (id) => reads.ofAgent(agent.id, INLINE_FILE, attachments.open(agent.id, id, MAX_INLINE))
     })
 
+    const agentOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
+      const check = auth.authenticate(bearerOf(request.headers["authorization"]))
+      const agent = yield* Effect.catchTag(check, "Unauthorized", () => budgets.unauthorized(request))
+      const refused = yield* spent(budgets.ofAgent(request, agent.id))
+      const api = toolApi(request, agent, { agentId: agent.id, check })
+      const { sets, unknown } = setsIn(askedBy("tools", "x-mcp-toolsets", request))
+      const caller: Caller = { api, refused, unknownSet: unknown, ...knowing(toolsetOf(sets), api, instructions(agent.handle)) }
+      return caller
+    })
+
+    const guestOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
+      const refused = yield* spent(budgets.ofAddress(request))
+      const api: JoinApi = { ...makeApiCalls(app, request, undefined), mcpUrl: publicUrl(config) + MCP }
+      const caller: Caller = { api: undefined, refused, unknownSet: undefined, ...knowing(toolsToJoin, api, joinInstructions) }
+      return caller
+    })
+
     /** Refuses the request, or returns the effect that answers it. So a wait keeps nothing in memory that only the checks needed. */
-    const admit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
+    const admit = Effect.fnUntraced(function*<E>(
+      request: HttpServerRequest.HttpServerRequest,
+      callerOf: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<Caller, E>
+    ) {
       const note = noteOf(request)
       const origin = request.headers["origin"]
       if (origin !== undefined && allowed(origin) === "") {
@@ -82,9 +130,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       if (!hostIsOwn(config, request.headers["host"])) {
         return yield* new Forbidden({ message: "This server does not have this host name: see PUBLIC_URL." })
       }
-      const check = auth.authenticate(bearerOf(request.headers["authorization"]))
-      const agent = yield* Effect.catchTag(check, "Unauthorized", () => budgets.unauthorized(request))
-      const counted = yield* Effect.match(budgets.ofAgent(request, agent.id), { onFailure: (failure) => failure, onSuccess: () => undefined })
+      const { unknownSet, ...caller } = yield* callerOf(request)
 
       const text = yield* Effect.orDie(request.text)
       let body: unknown
@@ -100,19 +146,21 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         return Effect.succeed(rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.", note))
       }
       const { method } = body as ModernMessage
-      if (counted !== undefined && method !== "tools/call") return Effect.succeed(toResponse(counted, undefined, refusalBody(note, idOf(body))))
-      const principal: Principal = { agentId: agent.id, check }
+      const { refused } = caller
+      if (refused !== undefined && method !== "tools/call") return Effect.succeed(toResponse(refused, undefined, refusalBody(note, idOf(body))))
+      if (unknownSet !== undefined) {
+        const message = `There is no set of tools with the name ${JSON.stringify(unknownSet.slice(0, 40))}. The sets are ${SETS.join(", ")}.`
+        return Effect.succeed(rpcError(400, INVALID_PARAMS, message, note, idOf(body)))
+      }
       const admitted: McpRequest = {
         context: yield* Effect.context<never>(),
-        principal,
-        api: toolApi(request, agent, principal),
-        wait: (limit, timeoutMs) => waiters.wait(principal, limit, timeoutMs),
-        refused: counted,
+        ...caller,
+        wait: waiters.wait,
         structured: asksForStructure(request),
         note
       }
       const kind = kindOf(request, body)
-      const plain = plainCallOf(kind, request.headers, body)
+      const plain = plainCallOf(kind, request.headers, body, admitted.toolNamed)
       if (plain !== undefined) return answerPlain(plain, admitted)
       if (kind.kind !== "legacy") return answerModern(request.headers, body, admitted)
       // Notifications and responses of the older revisions have no effect, because the server keeps no state between requests.
@@ -121,6 +169,10 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
     })
 
-    return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-      Effect.catchCause(Effect.flatten(admit(request)), (cause) => Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, refusalBody(noteOf(request)))))
+    const handler = <E>(callerOf: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<Caller, E>) =>
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+        Effect.catchCause(Effect.flatten(admit(request, callerOf)), (cause) =>
+          Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, refusalBody(noteOf(request)))))
+
+    return { agents: handler(agentOf), join: handler(guestOf) }
   })

@@ -6,8 +6,10 @@ import { publicUrl } from "#ground/platform/PublicUrl"
 import { wireBody, type WireFailure } from "#ground/wire/WireError"
 import { hostFamily } from "./HostFamily.ts"
 
-/** The path of the protocol. */
+/** The path of the protocol, for agents with a key. */
 export const MCP = "/mcp"
+/** The path of the protocol for registrations, without a key. */
+export const JOIN = "/mcp/join"
 
 /** JSON-RPC's code for a failure that has none of its own. */
 const RPC_REFUSED = -32_000
@@ -32,14 +34,15 @@ export const mcpOrigins = (config: Settings): (origin: string | undefined) => st
 
 /** MCP, before its route runs (wire.md M). Loads nothing of the protocol's library. */
 export const mcpProtocol = (config: Settings): Protocol => ({
-  includes: (path) => path === MCP,
+  includes: (path) => path === MCP || path === JOIN,
   refusalBodyOf: () => (failure) => rpcBody(failure),
   // A body may hold a file in base64.
   bodyFactor: 1.5,
+  isPublic: (path) => path === JOIN,
   cors: {
     allowOrigin: mcpOrigins(config),
     requestHeaders: "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, " +
-      "X-MCP-Structured, X-Request-Id"
+      "X-MCP-Structured, X-MCP-Toolsets, X-Request-Id"
   },
   clientKindOf: hostFamily,
   ended: ({ clientKind, isRefused, method, status }) => {

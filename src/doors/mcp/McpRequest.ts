@@ -1,20 +1,24 @@
-import type { Context, Effect } from "effect"
+import type { Context } from "effect"
 import type { Refusal } from "#domain/auth/ApiCalls"
-import type { Principal } from "#domain/auth/Principal"
-import type { WaitRefusal } from "#doors/realtime/Listeners"
-import type { Waited } from "#doors/realtime/Waiters"
+import type { Waiters } from "#doors/realtime/Waiters"
 import type { Note } from "./JsonRpc.ts"
 import type { ToolApi } from "./tools/Tool.ts"
+import type { ReadyTool, Toolset } from "./Toolset.ts"
 
-/** One authenticated request of `/mcp`. */
+/** One request of `/mcp` or `/mcp/join` that may be answered. */
 export interface McpRequest {
   readonly context: Context.Context<never>
-  readonly principal: Principal
-  /** The services for a tool. Their `agent` is the agent that sent the request. */
-  readonly api: ToolApi
-  /** Waits for messages to the principal. */
-  readonly wait: (limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
-  /** The refusal of every tool call if the agent has used up its budget of requests; otherwise undefined. */
+  /** The services of the agent that sent the request; undefined at `/mcp/join`, which has tools and no resources or prompts. */
+  readonly api: ToolApi | undefined
+  /** The tool of this name; undefined if the request knows no such tool. */
+  readonly toolNamed: (name: string) => ReadyTool | undefined
+  /** What the request knows. */
+  readonly toolset: Pick<Toolset<never>, "knows" | "listed" | "listedWithStructure">
+  /** What the server says about itself to the client. */
+  readonly instructions: () => string
+  /** Waits for messages. */
+  readonly wait: Waiters["Service"]["wait"]
+  /** The refusal of every tool call if the caller has used up its budget of requests; otherwise undefined. */
   readonly refused: Refusal | undefined
   /** Whether the client asked for structured results of tools whose results can hold texts of other agents. */
   readonly structured: boolean

@@ -4,10 +4,10 @@ import { AgentSuspended } from "#domain/agents/Agent"
 import { VERSION } from "#doors/service/Version"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import { callTool, isWaiting, outcomeOf, text } from "./CallTool.ts"
-import { listed, listedWithStructure, toolNamed } from "./tools/Catalogue.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { read, resources, templates } from "./Resources.ts"
-import { instructions, type PromptName, prompts, promptText, waiting } from "./Texts.ts"
+import { type PromptName, prompts, promptText, waiting } from "./Texts.ts"
+import type { ToolApi } from "./tools/Tool.ts"
 import { fenced } from "./UntrustedText.ts"
 
 /** The older revisions that this server supports, newest first. The library itself supports the revision of 2026. */
@@ -37,39 +37,23 @@ const withProgress = <A, E>(waited: Effect.Effect<A, E>, timeoutMs: number, { mc
   return Effect.raceFirst(waited, Effect.forever(Effect.andThen(notify, Effect.sleep(PROGRESS_MS))))
 }
 
-const promptList = Object.entries(prompts).map(([name, prompt]) => ({
+/** The prompts whose tools a request knows. */
+const promptsFor = (knows: (name: string) => boolean): ReadonlyArray<PromptName> =>
+  (Object.keys(prompts) as ReadonlyArray<PromptName>).filter((name) => prompts[name].tools.every(knows))
+
+const listedPrompt = (name: PromptName) => ({
   name,
-  title: prompt.title,
-  description: prompt.description,
-  arguments: Object.entries(prompt.arguments).map(([name, argument]) => ({ name, ...argument }))
-}))
+  title: prompts[name].title,
+  description: prompts[name].description,
+  arguments: Object.entries(prompts[name].arguments).map(([name, argument]) => ({ name, ...argument }))
+})
 
-/** Makes the library's server for one request: its capabilities, its instructions and the handlers of its methods. */
-export const makeServer = (era: "legacy" | "modern", request: McpRequest): Server => {
-  const server = new Server(ABOUT, {
-    supportedProtocolVersions: OLDER,
-    capabilities: { tools: {}, resources: era === "modern" ? { subscribe: true } : {}, prompts: {} },
-    instructions: instructions(request.api.agent.handle)
-  })
-  const run = <A>(effect: Effect.Effect<A>, ctx: ServerContext): Promise<A> =>
-    Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
+type Run = <A>(effect: Effect.Effect<A>, ctx: ServerContext) => Promise<A>
 
-  // The library's type of a schema is narrower than JSON Schema.
-  server.setRequestHandler("tools/list", () => ({ tools: (request.structured ? listedWithStructure : listed) as never }))
-  server.setRequestHandler("tools/call", ({ params }, ctx) => {
-    const tool = toolNamed(params.name)
-    if (tool === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no tool of this name.")
-    const result = Effect.flatMap(callTool(tool, params.arguments ?? {}, request), (called) =>
-      isWaiting(called)
-        ? called.result(withProgress(request.wait(called.limit, called.timeoutMs), called.timeoutMs, ctx))
-        : Effect.succeed(called))
-    return run(result, ctx)
-  })
-
+const addResources = (server: Server, api: ToolApi, run: Run): void => {
   server.setRequestHandler("resources/list", () => ({ resources }))
   server.setRequestHandler("resources/templates/list", () => ({ resourceTemplates: templates }))
   server.setRequestHandler("resources/read", async ({ params: { uri } }, ctx) => {
-    const { api } = request
     if (api.agent.status === "suspended") throw protocolError(new AgentSuspended())
     const outcome = await run(outcomeOf(read(uri, api)), ctx)
     if (outcome.refusal !== undefined) {
@@ -77,11 +61,15 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     }
     return { contents: [{ uri, mimeType: "text/plain", text: fenced(outcome.value) }] }
   })
+}
 
-  server.setRequestHandler("prompts/list", () => ({ prompts: promptList }))
+const addPrompts = (server: Server, knows: (name: string) => boolean): void => {
+  const known = promptsFor(knows)
+  server.setRequestHandler("prompts/list", () => ({ prompts: known.map(listedPrompt) }))
   server.setRequestHandler("prompts/get", ({ params: { arguments: given = {}, name } }) => {
-    if (!Object.hasOwn(prompts, name)) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no prompt of this name.")
-    const prompt = prompts[name as PromptName]
+    const found = known.find((one) => one === name)
+    if (found === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no prompt of this name.")
+    const prompt = prompts[found]
     for (const [argument, { required }] of Object.entries(prompt.arguments)) {
       if (required && (given[argument] ?? "").trim() === "") {
         throw new ProtocolError(ProtocolErrorCode.InvalidParams, `The argument ${argument} is missing.`)
@@ -89,8 +77,35 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     }
     return {
       description: prompt.description,
-      messages: [{ role: "user", content: text(promptText[name as PromptName](given)) }]
+      messages: [{ role: "user", content: text(promptText[found](given, knows)) }]
     }
   })
+}
+
+/** Makes the library's server for one request: its capabilities, its instructions and the handlers of its methods. */
+export const makeServer = (era: "legacy" | "modern", request: McpRequest): Server => {
+  const { api, instructions, toolset } = request
+  const server = new Server(ABOUT, {
+    supportedProtocolVersions: OLDER,
+    capabilities: { tools: {}, ...(api === undefined ? {} : { resources: era === "modern" ? { subscribe: true } : {}, prompts: {} }) },
+    instructions: instructions()
+  })
+  const run: Run = (effect, ctx) => Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
+
+  // The library's type of a schema is narrower than JSON Schema.
+  server.setRequestHandler("tools/list", () => ({ tools: (request.structured ? toolset.listedWithStructure : toolset.listed) as never }))
+  server.setRequestHandler("tools/call", ({ params }, ctx) => {
+    const tool = request.toolNamed(params.name)
+    if (tool === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no tool of this name.")
+    const result = Effect.flatMap(callTool(tool, params.arguments ?? {}, request), (called) =>
+      isWaiting(called)
+        ? called.result(withProgress(request.wait(called.principal, called.limit, called.timeoutMs), called.timeoutMs, ctx))
+        : Effect.succeed(called))
+    return run(result, ctx)
+  })
+  if (api !== undefined) {
+    addResources(server, api, run)
+    addPrompts(server, toolset.knows)
+  }
   return server
 }

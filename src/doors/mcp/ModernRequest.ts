@@ -3,12 +3,12 @@ import { Effect, Exit, Predicate, Scope } from "effect"
 import { type Headers as RequestHeaders, HttpServerResponse } from "effect/http"
 import { AgentSuspended } from "#domain/agents/Agent"
 import { EventStream } from "#ground/http/DeferredResponse"
-import { toolNamed } from "./tools/Catalogue.ts"
 import { COMMENT_MS, eventStream } from "./DeferredAnswer.ts"
-import { noteError, type Note } from "./JsonRpc.ts"
+import { idOf, METHOD_NOT_FOUND, noteError, type Note, rpcError } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeServer } from "./McpServer.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
+import type { ToolApi } from "./tools/Tool.ts"
 
 /** The parts of a message that decide how it is answered. They are unchecked. */
 export interface ModernMessage {
@@ -56,7 +56,7 @@ export const makeModernRequests = Effect.gen(function*() {
   const requests = new WeakMap<Request, McpRequest>()
   const factory = ({ requestInfo }: { readonly requestInfo?: Request }) => {
     const request = requestInfo === undefined ? undefined : requests.get(requestInfo)
-    if (request === undefined) throw new Error("A request without an agent.")
+    if (request === undefined) throw new Error("An unknown request.")
     return makeServer("modern", request)
   }
   const whole = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS })
@@ -81,13 +81,18 @@ export const makeModernRequests = Effect.gen(function*() {
       return fromWeb(await handler.fetch(asked, { parsedBody }), request.note, ended)
     })
 
-  const subscribe = Effect.fnUntraced(function*(headers: RequestHeaders.Headers, message: ModernMessage, request: McpRequest) {
-    if (request.api.agent.status === "suspended") return yield* new AgentSuspended()
+  const subscribe = Effect.fnUntraced(function*(
+    headers: RequestHeaders.Headers,
+    message: ModernMessage,
+    request: McpRequest,
+    api: ToolApi
+  ) {
+    if (api.agent.status === "suspended") return yield* new AgentSuspended()
     const scope = yield* Scope.make()
     const end = Scope.close(scope, Exit.void)
     return yield* Effect.gen(function*() {
       const notifications = message.params?.notifications
-      const { allowed, handler } = yield* subscriptions.open(notifications, request)
+      const { allowed, handler } = yield* subscriptions.open(notifications, request, api)
       const filtered = Predicate.hasProperty(notifications, "resourceSubscriptions")
         ? { ...message, params: { ...message.params, notifications: { ...notifications, resourceSubscriptions: allowed } } }
         : message
@@ -99,9 +104,13 @@ export const makeModernRequests = Effect.gen(function*() {
   })
 
   return (headers: RequestHeaders.Headers, message: ModernMessage, request: McpRequest) => {
-    if (message.method === "subscriptions/listen") return subscribe(headers, message, request)
+    if (message.method === "subscriptions/listen") {
+      return request.api === undefined
+        ? Effect.sync(() => rpcError(404, METHOD_NOT_FOUND, "There are no resources here.", request.note, idOf(message)))
+        : subscribe(headers, message, request, request.api)
+    }
     const name = message.params?.name
-    const waits = typeof name === "string" && toolNamed(name)?.waits === true
+    const waits = typeof name === "string" && request.toolNamed(name)?.tool.waits === true
     return fetched(waits ? streamed : whole, headers, message, request)
   }
 })

@@ -1,15 +1,13 @@
 import type { CallToolResult, InboundClassificationOutcome } from "@modelcontextprotocol/server"
 import { Cause, Effect, Predicate } from "effect"
 import { type Headers, HttpServerResponse } from "effect/http"
-import type { Principal } from "#domain/auth/Principal"
 import { deferred } from "#ground/http/DeferredResponse"
 import { Waiters } from "#doors/realtime/Waiters"
 import { callTool, isWaiting, type WaitingCall } from "./CallTool.ts"
-import { toolNamed } from "./tools/Catalogue.ts"
 import { DeferredAnswer } from "./DeferredAnswer.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { ABOUT, OLDER } from "./McpServer.ts"
-import type { Tool } from "./tools/Tool.ts"
+import type { ReadyTool } from "./Toolset.ts"
 
 /** The revision of 2026, which the library implements. */
 const MODERN = "2026-07-28"
@@ -17,7 +15,7 @@ const MODERN = "2026-07-28"
 /** A call of a tool that uses no other feature of the protocol, such as progress notifications. */
 export interface PlainCall {
   readonly id: string | number
-  readonly tool: Tool
+  readonly tool: ReadyTool
   readonly given: object
   /** Fields that the caller's revision adds to the tool's result. */
   readonly mark: object
@@ -35,7 +33,8 @@ const PARAMS = new Set(["name", "arguments", "_meta"])
 export const plainCallOf = (
   kind: InboundClassificationOutcome,
   headers: Headers.Headers,
-  body: { readonly id?: unknown; readonly method?: unknown; readonly params?: unknown }
+  body: { readonly id?: unknown; readonly method?: unknown; readonly params?: unknown },
+  toolNamed: McpRequest["toolNamed"]
 ): PlainCall | undefined => {
   const { id, method, params } = body
   if (method !== "tools/call" || (typeof id !== "string" && typeof id !== "number") || !Predicate.isObject(params)) return undefined
@@ -63,7 +62,7 @@ export const makePlainCalls = Effect.gen(function*() {
   const run = Effect.runForkWith(yield* Effect.context<never>())
 
   /** The parameters are all that a wait keeps in memory. It does not keep its request. */
-  const answerLater = ({ id, mark }: PlainCall, { limit, result, timeoutMs }: WaitingCall, principal: Principal) =>
+  const answerLater = ({ id, mark }: PlainCall, { limit, principal, result, timeoutMs }: WaitingCall) =>
     new DeferredAnswer((settled) => {
       const wait = waiters.begin(principal, limit, timeoutMs, (exit) =>
         void run(Effect.catchDefect(
@@ -76,6 +75,6 @@ export const makePlainCalls = Effect.gen(function*() {
   return (call: PlainCall, request: McpRequest): Effect.Effect<HttpServerResponse.HttpServerResponse> =>
     Effect.map(callTool(call.tool, call.given, request), (called) =>
       isWaiting(called)
-        ? deferred(answerLater(call, called, request.principal))
+        ? deferred(answerLater(call, called))
         : HttpServerResponse.jsonUnsafe(messageOf(call, called)))
 })

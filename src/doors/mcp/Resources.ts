@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import type { Card } from "#domain/agents/Agent"
 import type { Group } from "#domain/groups/Group"
 import type { Message } from "#domain/messages/Message"
@@ -49,12 +49,13 @@ export const read = (uri: string, api: ToolApi): Effect.Effect<unknown, Refusal>
   const what = named(uri)
   switch (what?._tag) {
     case "Inbox":
-      return Effect.map(
+      return Effect.zipWith(
         api.call<ReadonlyArray<typeof Message.Encoded>>("GET", `/v1/messages/sync?limit=${WAITING}`),
-        ({ body }) => ({
+        Clock.currentTimeMillis,
+        ({ body }, now) => ({
           count: body.length,
           has_more: body.length === WAITING,
-          messages: body.map((row) => waiting(row, api.agent.handle))
+          messages: body.map((row) => waiting(row, api.agent.handle, now))
         })
       )
     case "Conversation":

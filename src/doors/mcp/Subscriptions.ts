@@ -8,6 +8,7 @@ import { COMMENT_MS } from "./DeferredAnswer.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeServer } from "./McpServer.ts"
 import { INBOX, named } from "./Resources.ts"
+import type { ToolApi } from "./tools/Tool.ts"
 
 /** How many resources one stream can be subscribed to. */
 const MAX_URIS = 100
@@ -64,8 +65,7 @@ export const makeSubscriptions = Effect.gen(function*() {
   }
 
   return {
-    open: Effect.fnUntraced(function*(filter: unknown, request: McpRequest) {
-      const { principal } = request
+    open: Effect.fnUntraced(function*(filter: unknown, request: McpRequest, { principal }: ToolApi) {
       const { agentId } = principal
       const uris = [...new Set(askedFor(filter))]
       const own = yield* Effect.forEach(uris, (uri) => isOwn(agentId, uri), { concurrency: 4 })

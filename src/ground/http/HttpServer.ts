@@ -187,7 +187,7 @@ const serve = <A, E, R, E2, R2>(
     const maxBodyOf = (path: string, protocol: Protocol | undefined): number =>
       path === "/v1/messages"
         ? sendBody
-        : publicBodies.has(path)
+        : publicBodies.has(path) || protocol?.isPublic?.(path) === true
         ? publicBody
         : config.LIMITS_BODY_BYTES * (protocol?.bodyFactor ?? 1)
 

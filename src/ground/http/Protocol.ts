@@ -17,6 +17,8 @@ export interface Protocol {
   readonly refusalBodyOf: (path: string) => Body
   /** How many times larger than `LIMITS_BODY_BYTES` a body may be. */
   readonly bodyFactor: number
+  /** Whether a path of the protocol takes requests without a key, and therefore small bodies, as registration does. */
+  readonly isPublic?: (path: string) => boolean
   /** CORS: the value of Access-Control-Allow-Origin, and the headers that browsers may send. Without it, browsers may not call. */
   readonly cors?: {
     readonly allowOrigin: (origin: string | undefined) => string

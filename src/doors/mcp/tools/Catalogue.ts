@@ -1,40 +1,48 @@
 import { fileTools } from "./FileTools.ts"
 import { groupTools } from "./GroupTools.ts"
-import { messageTools } from "./MessageTools.ts"
+import { messageTools, showMessages } from "./MessageTools.ts"
 import { peopleTools } from "./PeopleTools.ts"
 import { type ToolName, tools as texts } from "../Texts.ts"
 import type { Tool } from "./Tool.ts"
 
-const byName = new Map<string, Tool>([...messageTools, ...fileTools, ...groupTools, ...peopleTools].map((tool) => [tool.name, tool]))
+/** The sets of which each tool is in exactly one (wire.md M). */
+type Home = "core" | "people" | "groups" | "files"
 
-/** All tools of `/mcp`, in the order of their texts in Texts.ts. */
-export const catalogue: ReadonlyArray<Tool> = (Object.keys(texts) as ReadonlyArray<ToolName>).map((name) => {
+/** The tools of a host that only talks. */
+const CORE: ReadonlySet<ToolName> = new Set<ToolName>([
+  "agentchat_get_my_status",
+  "agentchat_list_inbox",
+  "agentchat_get_conversation",
+  "agentchat_send_message",
+  "agentchat_wait_for_messages",
+  "agentchat_mark_read",
+  "agentchat_get_agent_profile",
+  "agentchat_search_directory"
+])
+
+const byName = new Map<string, { readonly tool: Tool; readonly home: Home }>(
+  ([["people", [...messageTools, ...peopleTools]], ["groups", groupTools], ["files", fileTools]] as const).flatMap(([set, tools]) =>
+    tools.map((tool) => [tool.name, { tool, home: CORE.has(tool.name as ToolName) ? "core" : set }] as const)
+  )
+)
+
+const entries = (Object.keys(texts) as ReadonlyArray<ToolName>).map((name) => {
   const found = byName.get(name)
   if (found === undefined) throw new Error(`The tool ${name} has texts and no behaviour.`)
   return found
 })
 
-export const toolNamed = (name: string): Tool | undefined => byName.get(name)
+/** All tools of `/mcp`, in the order of their texts in Texts.ts. */
+export const catalogue: ReadonlyArray<Tool> = entries.map(({ tool }) => tool)
 
-/**
- * Whether a tool has an output schema and structured results. Some hosts show a model the structured result in place of the text, and
- * so without the marks around texts of other agents. A tool whose results can hold such texts has a structured result only if the
- * client asked for it.
- */
-export const hasStructure = ({ foreign }: Tool, asked: boolean): boolean => asked || !foreign
+/** The names of the sets that a client can ask for. `read` has tools of the first four, and `all` has all tools. */
+export const SETS = ["core", "people", "groups", "files", "read", "all"] as const
+export type SetName = (typeof SETS)[number]
 
-const shown = (asked: boolean) =>
-  catalogue.map((tool) => ({
-    name: tool.name,
-    title: tool.title,
-    description: tool.description,
-    inputSchema: tool.inputSchema,
-    ...(hasStructure(tool, asked) ? { outputSchema: tool.outputSchema } : {}),
-    annotations: { title: tool.title, ...tool.annotations },
-    ...(tool.alwaysLoad ? { _meta: { "anthropic/alwaysLoad": true } } : {})
-  }))
+/** The tool as the set `read` has it; undefined if it is not in this set. A wait acknowledges nothing there. */
+const reading = (tool: Tool): Tool | undefined =>
+  tool.name === showMessages.name ? showMessages : tool.annotations.readOnlyHint ? tool : undefined
 
-/** The tools as `tools/list` shows them by default. */
-export const listed = shown(false)
-/** The tools as `tools/list` shows them to a client that asked for structured results. */
-export const listedWithStructure = shown(true)
+/** The tools of these sets together. */
+export const toolsOf = (sets: ReadonlySet<SetName>): ReadonlyArray<Tool> =>
+  entries.flatMap(({ home, tool }) => sets.has("all") || sets.has(home) ? tool : sets.has("read") ? reading(tool) ?? [] : [])

@@ -1,4 +1,4 @@
-import { Effect, Schema } from "effect"
+import { Clock, Effect, Schema } from "effect"
 import type { ContactCheck } from "#domain/contacts/Contact"
 import { ConversationContext, type ConversationListItem, Party } from "#domain/conversations/Conversation"
 import type { Message } from "#domain/messages/Message"
@@ -230,12 +230,14 @@ const waitForMessages = Effect.fnUntraced(function*(
   { acknowledge_through, limit = WAIT_LIMIT, timeout_seconds = WAIT_SECONDS }: Schema.Struct<typeof waitInput>["Type"],
   api: ToolApi
 ) {
-  const { handle } = api.agent
+  const { agent: { handle }, principal } = api
+  const clock = yield* Clock.Clock
   const acknowledged = acknowledge_through === undefined || acknowledge_through === ""
     ? 0
     : (yield* api.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id: acknowledge_through })).body.acked
   const answer = ({ outcome, rows }: Waited): ToolAnswer<Schema.Struct<typeof waitOutput>["Encoded"]> => {
-    const messages = rows.map((row) => waiting(JSON.parse(row) as Raw, handle))
+    const now = clock.currentTimeMillisUnsafe()
+    const messages = rows.map((row) => waiting(JSON.parse(row) as Raw, handle, now))
     return {
       value: {
         security_boundary: boundary,
@@ -249,7 +251,27 @@ const waitForMessages = Effect.fnUntraced(function*(
       }
     }
   }
-  return { limit, timeoutMs: timeout_seconds * 1_000, answer }
+  return { principal, limit, timeoutMs: timeout_seconds * 1_000, answer }
+})
+
+const { acknowledge_through: _, ...showInput } = waitInput
+const { acknowledge_through: _through, acknowledged: _acknowledged, ...showOutput } = waitOutput
+
+/** A wait that acknowledges nothing, for clients that only read. It takes the place of the other wait. */
+export const showMessages = tool("agentchat_wait_for_messages", {
+  kind: "reads",
+  alwaysLoad: true,
+  waits: true,
+  input: showInput,
+  output: showOutput,
+  run: (given, api) =>
+    Effect.map(waitForMessages(given, api), (wait) => ({
+      ...wait,
+      answer: (waited: Waited): ToolAnswer<Schema.Struct<typeof showOutput>["Encoded"]> => {
+        const { acknowledge_through: _, acknowledged: _acknowledged, ...value } = wait.answer(waited).value
+        return { value: { ...value, next: value.messages.length === 0 ? value.next : afterWait.shown } }
+      }
+    }))
 })
 
 export const messageTools = [
@@ -282,9 +304,10 @@ export const messageTools = [
       conversations: Schema.Array(ShownConversation)
     },
     run: ({ limit = 25, offset = 0 }, api) =>
-      Effect.map(
+      Effect.zipWith(
         api.call<ReadonlyArray<typeof ConversationListItem.Encoded>>("GET", "/v1/conversations" + query({ limit, offset })),
-        ({ body, headers }) => {
+        Clock.currentTimeMillis,
+        ({ body, headers }, now) => {
           const total = Number(headers["x-total-count"] ?? body.length)
           const next = offset + body.length
           const more = body.length > 0 && next < total
@@ -296,7 +319,7 @@ export const messageTools = [
               offset,
               has_more: more,
               next_offset: more ? next : null,
-              conversations: body.map(shownConversation)
+              conversations: body.map((row) => shownConversation(row, now))
             }
           }
         }
@@ -340,6 +363,25 @@ export const messageTools = [
       Effect.map(
         send(api, to, client_msg_id, "text", { text }, reply_to === "" ? undefined : reply_to),
         (value) => ({ value })
+      )
+  }),
+  tool("agentchat_claim_messages", {
+    kind: "sets",
+    own: true,
+    input: {
+      message_ids: Schema.Array(given).check(Schema.isMinLength(1), Schema.isMaxLength(100)),
+      holder: given,
+      defer_if_active: optional(Schema.Boolean)
+    },
+    output: { claimed_count: Schema.Int, deferred: Schema.Boolean, expires_in: Schema.Int },
+    run: (claim, api) =>
+      Effect.map(
+        api.call<{ readonly claimed_count: number; readonly deferred: boolean; readonly expires_in: number }>(
+          "POST",
+          "/v1/reply/claim-batch",
+          claim
+        ),
+        ({ body }) => ({ value: body })
       )
   }),
   tool("agentchat_mark_read", {

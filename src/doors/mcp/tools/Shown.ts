@@ -6,6 +6,9 @@ import { DateTimeString } from "#ground/wire/Text"
 const at = (handle: string): string => `@${handle}`
 const Nullable = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 
+/** The age of a message in whole seconds. */
+const ageAt = (now: number, sentAt: string): number => Math.max(0, Math.floor((now - Date.parse(sentAt)) / 1_000))
+
 export const Sender = Schema.Struct({ handle: Schema.String, display_name: Nullable(Schema.String), kind: Schema.Literals(["agent", "system"]) })
 
 /**
@@ -44,6 +47,7 @@ export const WaitingMessage = Schema.Struct({
   delivery_id: Schema.String,
   conversation_id: Schema.String,
   conversation: Schema.Struct({ type: Schema.Literals(["direct", "group"]), group_name: Nullable(Schema.String) }),
+  age_seconds: Schema.Int,
   ...messageFields
 })
 
@@ -104,10 +108,15 @@ export const shown = (message: Raw, self: string, parents: ReadonlyMap<string, R
   }
 }
 
-export const waiting = (message: Raw & { readonly delivery_id: string | null }, self: string): typeof WaitingMessage.Encoded => ({
+export const waiting = (
+  message: Raw & { readonly delivery_id: string | null },
+  self: string,
+  now: number
+): typeof WaitingMessage.Encoded => ({
   delivery_id: message.delivery_id ?? "",
   conversation_id: message.conversation_id,
   conversation: { type: message.context.conversation.type, group_name: message.context.conversation.group_name },
+  age_seconds: ageAt(now, message.created_at),
   ...fieldsOf(message, self, new Map())
 })
 
@@ -120,13 +129,14 @@ export const ShownConversation = Schema.Struct({
     preview: Nullable(Schema.String),
     message_type: Nullable(Schema.String),
     is_own: Schema.Boolean,
-    at: Nullable(DateTimeString)
+    at: Nullable(DateTimeString),
+    age_seconds: Nullable(Schema.Int)
   }),
   unread: Schema.Struct({ count: Schema.Int, oldest_seq: Nullable(Schema.Int), newest_seq: Nullable(Schema.Int) }),
   is_muted: Schema.Boolean
 })
 
-export const shownConversation = (row: typeof ConversationListItem.Encoded): typeof ShownConversation.Encoded => {
+export const shownConversation = (row: typeof ConversationListItem.Encoded, now: number): typeof ShownConversation.Encoded => {
   const [other] = row.participants
   return {
     conversation_id: row.id,
@@ -139,7 +149,8 @@ export const shownConversation = (row: typeof ConversationListItem.Encoded): typ
       preview: row.last_message_preview,
       message_type: row.last_message_type,
       is_own: row.last_message_is_own,
-      at: row.last_message_at
+      at: row.last_message_at,
+      age_seconds: row.last_message_at === null ? null : ageAt(now, row.last_message_at)
     },
     unread: { count: row.unread_count, oldest_seq: row.oldest_unread_seq, newest_seq: row.newest_unread_seq },
     is_muted: row.is_muted

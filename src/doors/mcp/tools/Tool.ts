@@ -5,11 +5,13 @@ import { invalid } from "#ground/wire/WireErrors"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import type { Waited } from "#doors/realtime/Waiters"
 import type { ApiCalls, Refusal } from "#domain/auth/ApiCalls"
-import { type ToolName, tools as texts } from "../Texts.ts"
+import type { Principal } from "#domain/auth/Principal"
+import { joinTools, tools, type ToolText } from "../Texts.ts"
 
 /** The services that a tool has for one request of one agent. */
 export interface ToolApi extends ApiCalls {
   readonly agent: CurrentAgent["Service"]
+  readonly principal: Principal
   /** A random, unique client_msg_id. */
   readonly freshId: () => string
   /** Stores the bytes of an attachment for which `POST /v1/uploads` has reserved an id. */
@@ -37,6 +39,8 @@ export interface ToolAnswer<A extends object = object> {
 
 /** A wait for messages that has to follow the work of a tool, and the function that makes the tool's answer from its result. */
 export interface ToolWait<A extends object = object> {
+  /** The agent whose messages the wait is for. */
+  readonly principal: Principal
   /** The answer shows up to this many messages. */
   readonly limit: number
   readonly timeoutMs: number
@@ -61,8 +65,9 @@ export interface JsonSchema {
   readonly [key: string]: unknown
 }
 
-export interface Tool {
-  readonly name: ToolName
+/** What clients are told of a tool. */
+export interface ToolDefinition {
+  readonly name: string
   readonly title: string
   readonly description: string
   readonly inputSchema: JsonSchema
@@ -70,11 +75,17 @@ export interface Tool {
   readonly annotations: Hints
   /** Whether the answer can hold texts of other agents. */
   readonly foreign: boolean
+  /** Whether the answer holds a secret. Then it has no structure, so that the secret is in it once. */
+  readonly secret: boolean
   /** Whether a host that loads the definitions of tools only after a search should load this tool at the start. */
   readonly alwaysLoad: boolean
   /** Whether `run` can end with a wait. */
   readonly waits: boolean
-  readonly run: (given: unknown, api: ToolApi) => Effect.Effect<ToolResult, Refusal>
+}
+
+/** A tool, and its behaviour with the services that a request has for it. */
+export interface Tool<Api = ToolApi> extends ToolDefinition {
+  readonly run: (given: unknown, api: Api) => Effect.Effect<ToolResult, Refusal>
 }
 
 /** What a tool changes. The hints for the client follow from it. */
@@ -99,7 +110,9 @@ const hintsOf = (kind: Kind): Hints => ({
 const schemaOf = (fields: Schema.Struct.Fields, descriptions: Readonly<Record<string, string>>): JsonSchema => {
   const { definitions, schema } = Schema.toJsonSchemaDocument(Schema.Struct(fields))
   const properties = (schema["properties"] ?? {}) as Record<string, object>
-  for (const [name, description] of Object.entries(descriptions)) properties[name] = { ...properties[name], description }
+  for (const [name, description] of Object.entries(descriptions)) {
+    if (Object.hasOwn(properties, name)) properties[name] = { ...properties[name], description }
+  }
   const required = schema["required"] as ReadonlyArray<string> | undefined
   return {
     type: "object",
@@ -122,21 +135,25 @@ const lenient = (given: unknown, schema: JsonSchema): unknown => {
   )
 }
 
-/** Makes a tool from its schemas and its behaviour. Its texts are in Texts.ts. */
-export const tool = <const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
-  name: ToolName,
+const texts: Readonly<Record<string, ToolText>> = { ...tools, ...joinTools }
+
+/** A function that makes tools from their schemas and behaviour, for requests with these services. The tools' texts are in Texts.ts. */
+export const makeTools = <Api>() =>
+<const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
+  name: keyof typeof tools | keyof typeof joinTools,
   spec: {
     readonly kind: Kind
     /** Set if the answer cannot hold texts of other agents. */
     readonly own?: true
+    readonly secret?: true
     readonly alwaysLoad?: true
     readonly waits?: true
     readonly input: I
     readonly output: O
-    readonly run: (given: Schema.Struct<I>["Type"], api: ToolApi) => Effect.Effect<ToolResult<Schema.Struct<O>["Encoded"]>, Refusal>
+    readonly run: (given: Schema.Struct<I>["Type"], api: Api) => Effect.Effect<ToolResult<Schema.Struct<O>["Encoded"]>, Refusal>
   }
-): Tool => {
-  const { description, title, ...text } = texts[name]
+): Tool<Api> => {
+  const { description, title, ...text } = texts[name] as ToolText
   const inputSchema = schemaOf(spec.input, text.arguments)
   const decode = Schema.decodeUnknownEffect(Schema.Struct(spec.input))
   return {
@@ -147,6 +164,7 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
     outputSchema: schemaOf(spec.output, {}),
     annotations: hintsOf(spec.kind),
     foreign: spec.own !== true,
+    secret: spec.secret === true,
     alwaysLoad: spec.alwaysLoad === true,
     waits: spec.waits === true,
     run: (given, api) =>
@@ -160,3 +178,6 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
         }))
   }
 }
+
+/** Makes a tool of `/mcp`. */
+export const tool = makeTools<ToolApi>()

@@ -1,0 +1,95 @@
+import type { Effect } from "effect"
+import type { Refusal } from "#domain/auth/ApiCalls"
+import { type SetName, SETS, toolsOf } from "./tools/Catalogue.ts"
+import { joinTools } from "./tools/JoinTools.ts"
+import type { JsonSchema, Tool, ToolApi, ToolDefinition, ToolResult } from "./tools/Tool.ts"
+import { withoutUnknown } from "./Texts.ts"
+
+/** The tools that a request knows, with texts that name no other tool. */
+export interface Toolset<Api> {
+  readonly tools: ReadonlyMap<string, Tool<Api>>
+  /** The tools as `tools/list` shows them by default. */
+  readonly listed: ReadonlyArray<object>
+  /** The tools as `tools/list` shows them to a client that asked for structured results. */
+  readonly listedWithStructure: ReadonlyArray<object>
+  /** Whether a text can name this: a tool of the set, or `acknowledge_through` if a wait of the set has this argument. */
+  readonly knows: (name: string) => boolean
+}
+
+/** A tool that is ready to be called for one request. */
+export interface ReadyTool {
+  readonly tool: ToolDefinition
+  readonly run: (given: unknown) => Effect.Effect<ToolResult, Refusal>
+}
+
+/** The tool of this name, ready for a request with these services; undefined if the set has no such tool. */
+export const readyTool = <Api>({ tools }: Toolset<Api>, api: Api, name: string): ReadyTool | undefined => {
+  const tool = tools.get(name)
+  return tool === undefined ? undefined : { tool, run: (given) => tool.run(given, api) }
+}
+
+/**
+ * Whether a tool has an output schema and structured results. Some hosts show a model the structured result in place of the text, and
+ * so without the marks around texts of other agents. A tool whose results can hold such texts has a structured result only if the
+ * client asked for it.
+ */
+export const hasStructure = ({ foreign, secret }: ToolDefinition, asked: boolean): boolean => !secret && (asked || !foreign)
+
+const shown = (tools: Iterable<ToolDefinition>, asked: boolean) =>
+  Array.from(tools, (tool) => ({
+    name: tool.name,
+    title: tool.title,
+    description: tool.description,
+    inputSchema: tool.inputSchema,
+    ...(hasStructure(tool, asked) ? { outputSchema: tool.outputSchema } : {}),
+    annotations: { title: tool.title, ...tool.annotations },
+    ...(tool.alwaysLoad ? { _meta: { "anthropic/alwaysLoad": true } } : {})
+  }))
+
+interface Property {
+  readonly description?: string
+}
+
+const propertiesOf = (schema: JsonSchema) => schema["properties"] as Readonly<Record<string, Property>>
+
+const makeToolset = <Api>(given: ReadonlyArray<Tool<Api>>): Toolset<Api> => {
+  const acknowledges = given.some(({ inputSchema }) => Object.hasOwn(propertiesOf(inputSchema), "acknowledge_through"))
+  const names = new Set([...given.map(({ name }) => name), ...(acknowledges ? ["acknowledge_through"] : [])])
+  const knows = (name: string): boolean => names.has(name)
+  const known = ({ description = "", ...property }: Property) => ({ ...property, description: withoutUnknown(description, knows) })
+  const tools = new Map(given.map((tool) => [tool.name, {
+    ...tool,
+    description: withoutUnknown(tool.description, knows),
+    inputSchema: {
+      ...tool.inputSchema,
+      properties: Object.fromEntries(Object.entries(propertiesOf(tool.inputSchema)).map(([name, property]) => [name, known(property)]))
+    }
+  }]))
+  return { tools, listed: shown(tools.values(), false), listedWithStructure: shown(tools.values(), true), knows }
+}
+
+/** The toolsets that clients asked for, by the names of their sets in the order of SETS: at most one for each combination. */
+const made = new Map<string, Toolset<ToolApi>>()
+
+/** The tools of these sets together. */
+export const toolsetOf = (sets: ReadonlySet<SetName>): Toolset<ToolApi> => {
+  const key = SETS.filter((set) => sets.has(set)).join()
+  const known = made.get(key) ?? makeToolset(toolsOf(sets))
+  made.set(key, known)
+  return known
+}
+
+/** All tools of `/mcp`. */
+export const allTools = toolsetOf(new Set(["all"]))
+
+/** The tools of `/mcp/join`. */
+export const toolsToJoin = makeToolset(joinTools)
+
+/** The sets in a list with commas, or all tools if the list is empty; and the first name in it that is no set. */
+export const setsIn = (list: string): { readonly sets: ReadonlySet<SetName>; readonly unknown: string | undefined } => {
+  const asked = list.toLowerCase().split(",").map((name) => name.trim()).filter((name) => name !== "")
+  return {
+    sets: new Set(asked.length === 0 ? ["all"] : SETS.filter((name) => asked.includes(name))),
+    unknown: asked.find((name) => !SETS.some((set) => set === name))
+  }
+}

@@ -1,0 +1,48 @@
+import { Effect, Schema } from "effect"
+import { AgentRecord } from "#domain/agents/Agent"
+import type { ApiCalls } from "#domain/auth/ApiCalls"
+import { afterJoin, afterRegister } from "../Texts.ts"
+import { given } from "./MessageTools.ts"
+import { makeTools } from "./Tool.ts"
+
+const optional = Schema.optionalKey
+
+/** The services that the tools of `/mcp/join` have. The calls of the API are those of the caller's IP address, without a key. */
+export interface JoinApi extends ApiCalls {
+  /** The URL of `/mcp` on this server. */
+  readonly mcpUrl: string
+}
+
+const tool = makeTools<JoinApi>()
+
+/** The tools of `/mcp/join`. The API checks and counts their calls as registrations (wire.md C.2). */
+export const joinTools = [
+  tool("agentchat_register", {
+    kind: "adds",
+    own: true,
+    input: { email: given, handle: given, display_name: optional(Schema.String), description: optional(Schema.String) },
+    output: { pending_id: Schema.String, expires_in: Schema.Int, next: Schema.String },
+    run: ({ description, display_name, email, handle }, api) =>
+      Effect.map(
+        api.call<{ readonly pending_id: string; readonly expires_in: number }>("POST", "/v1/register", {
+          email,
+          handle,
+          display_name,
+          description
+        }),
+        ({ body: { expires_in, pending_id } }) => ({ value: { pending_id, expires_in, next: afterRegister } })
+      )
+  }),
+  tool("agentchat_verify_otp", {
+    kind: "adds",
+    own: true,
+    secret: true,
+    input: { pending_id: given, code: given },
+    output: { agent: AgentRecord, api_key: Schema.String, next: Schema.String },
+    run: (answer, api) =>
+      Effect.map(
+        api.call<{ readonly agent: typeof AgentRecord.Encoded; readonly api_key: string }>("POST", "/v1/register/verify", answer),
+        ({ body: { agent, api_key } }) => ({ value: { agent, api_key, next: afterJoin(api.mcpUrl) } })
+      )
+  })
+]
