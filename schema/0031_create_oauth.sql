@@ -31,10 +31,13 @@ CREATE TABLE oauth_connections (
   redirect_uri text COLLATE "C" NOT NULL,
   scopes text NOT NULL,
   created_at bigint NOT NULL,
-  used_at bigint NOT NULL
+  used_at bigint NOT NULL,
+  -- when the last of its tokens expires
+  expires_at bigint NOT NULL
 );
 
 CREATE INDEX oauth_connections_of_agent ON oauth_connections (agent_id, used_at);
+CREATE INDEX oauth_connections_by_end ON oauth_connections (expires_at);
 
 -- SHA-256 of the codes and tokens of a connection, each derived from the one before it.
 CREATE TABLE oauth_tokens (

@@ -56,8 +56,8 @@ const leaver = Effect.fnUntraced(function*(name: string, friend: Party, third: P
   yield* sql`INSERT INTO reply_leases (agent_id, session_id, ends_at) VALUES (${account.id}, '', 1)`
   yield* sql`INSERT INTO reply_claims (agent_id, message_id, holder, ends_at) VALUES (${account.id}, 'msg_a', 'daemon:1', 1)`
   yield* sql`INSERT INTO presences (agent_id, last_seen) VALUES (${account.id}, 1)`
-  yield* sql`INSERT INTO oauth_connections (id, agent_id, key_hash, client_id, redirect_uri, scopes, created_at, used_at)
-    VALUES (${`con_${name}`}, ${account.id}, '', 'host', 'https://nowhere.example/', 'agent:read', 0, 0)`
+  yield* sql`INSERT INTO oauth_connections (id, agent_id, key_hash, client_id, redirect_uri, scopes, created_at, used_at, expires_at)
+    VALUES (${`con_${name}`}, ${account.id}, '', 'host', 'https://nowhere.example/', 'agent:read', 0, 0, 0)`
   yield* sql`INSERT INTO webhooks (id, agent_id, slot, url, events, secret, created_at)
     VALUES (${`whk_${name}`}, ${account.id}, 1, 'https://nowhere.example/', '{contact.blocked}', 'secret', 0)`
   const profile = { name, description: null, avatarUrl: null }

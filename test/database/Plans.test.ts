@@ -6,6 +6,8 @@ import { AttachmentsRepo } from "#domain/attachments/AttachmentsRepo"
 import { ContactsRepo } from "#domain/contacts/ContactsRepo"
 import { DirectoryRepo } from "#domain/directory/DirectoryRepo"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
+import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
@@ -33,10 +35,12 @@ it.effect("every statement that no other test of plans knows names what it looks
       AgentsRepo.layer,
       AttachmentsRepo.layer,
       AvatarsRepo.layer,
+      ConnectionsRepo.layer,
       ContactsRepo.layer,
       DirectoryRepo.layer,
       IdempotencyRepo.layer,
       RepliesRepo.layer,
+      RequestsRepo.layer,
       WebhooksRepo.layer
     ).pipe(Layer.provide(Config.layerTest({})))))
     const wrong = [...found].flatMap(([name, scans]) =>

@@ -154,7 +154,7 @@ export class Connections extends Context.Service<Connections, {
           isRefreshToken(token)
             ? exchange(token, "refresh", Effect.fnUntraced(function*(presented) {
               if (presented.clientId !== clientId) return unknown
-              const successorUsedAt = presented.exchanged ? yield* repo.successorUsedAt(sha256(token)) : null
+              const successorUsedAt = presented.exchanged ? yield* repo.successorUsedAt(presented.id, sha256(token)) : null
               switch (refreshOutcome({ isUsed: presented.exchanged, successorUsedAt, expiresAt: presented.expiresAt }, now())) {
                 case "next":
                 case "same":

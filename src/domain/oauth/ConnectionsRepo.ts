@@ -53,8 +53,8 @@ const LIVE = `JOIN agents a ON a.id = c.agent_id AND a.key_hash = c.key_hash`
 const INSERT = `
 WITH made AS (
   INSERT INTO oauth_connections
-    (id, agent_id, key_hash, client_id, client_name, client_host, redirect_uri, scopes, created_at, used_at)
-  SELECT $1, id, key_hash, $3, $4, $5, $6, $7, $8, $8 FROM agents WHERE id = $2 AND key_hash IS NOT NULL FOR SHARE
+    (id, agent_id, key_hash, client_id, client_name, client_host, redirect_uri, scopes, created_at, used_at, expires_at)
+  SELECT $1, id, key_hash, $3, $4, $5, $6, $7, $8, $8, $11 FROM agents WHERE id = $2 AND key_hash IS NOT NULL FOR SHARE
   RETURNING id
 )
 INSERT INTO oauth_tokens (hash, connection_id, kind, challenge, expires_at)
@@ -72,11 +72,8 @@ const REMOVE = remove("c.id = $1 AND c.agent_id = $2")
 const REMOVE_BEYOND = remove(someOf(`id IN (
   SELECT id FROM oauth_connections WHERE agent_id = $1 AND id <> $2 ORDER BY used_at DESC, id OFFSET $3)`))
 const REMOVE_ALL = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE agent_id = $1 LIMIT $2)"))
-/** Connections whose tokens have all expired, and those of a key that is gone. */
-const SWEEP = remove(someOf(`id IN (
-  SELECT c.id FROM oauth_connections c LEFT ${LIVE}
-  WHERE a.id IS NULL OR NOT EXISTS (SELECT FROM oauth_tokens t WHERE t.connection_id = c.id AND t.expires_at > $1)
-  LIMIT $2)`))
+/** The connections of a key that is gone stay until then too. They have no effect, and count for the agent's 50. */
+const SWEEP = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)"))
 const SWEEP_TOKENS = `DELETE FROM oauth_tokens WHERE hash IN (
   SELECT hash FROM oauth_tokens WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1`
 
@@ -88,14 +85,15 @@ SELECT ${COLUMNS}, t.kind, t.challenge, t.expires_at AS "expiresAt", t.exchanged
 FROM oauth_tokens t JOIN oauth_connections c ON c.id = t.connection_id ${LIVE}
 WHERE t.hash = $1 AND t.kind IN ('code', 'refresh') FOR UPDATE OF c, t`
 
-const SUCCESSOR = `SELECT min(used_at) AS "usedAt" FROM oauth_tokens WHERE parent = $1`
+const SUCCESSOR = `SELECT min(used_at) AS "usedAt" FROM oauth_tokens WHERE connection_id = $1 AND parent = $2`
 
 /** A repeat finds its pair and prolongs it, because the pair is of use only from the moment in which an answer arrives. */
 const EXCHANGE = `
 WITH exchanged AS (
   UPDATE oauth_tokens SET exchanged = true, used_at = COALESCE(used_at, $6) WHERE hash = $1 RETURNING connection_id
 ), used AS (
-  UPDATE oauth_connections SET used_at = GREATEST(used_at, $6) WHERE id = (SELECT connection_id FROM exchanged)
+  UPDATE oauth_connections SET used_at = GREATEST(used_at, $6), expires_at = GREATEST(expires_at, $5)
+  WHERE id = (SELECT connection_id FROM exchanged)
 )
 INSERT INTO oauth_tokens (hash, connection_id, kind, parent, expires_at)
 SELECT pair.hash, exchanged.connection_id, pair.kind, $1, pair.expires_at
@@ -132,7 +130,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
   /** Locks a code or refresh token of a live connection, and the connection. Run it in the transaction that exchanges it. */
   readonly lock: (hash: Buffer) => Effect.Effect<Presented | undefined, Unavailable>
   /** When a token that this one gave was first used; `null` if none was. Run it after `lock`. */
-  readonly successorUsedAt: (hash: Buffer) => Effect.Effect<number | null, Unavailable>
+  readonly successorUsedAt: (connectionId: string, hash: Buffer) => Effect.Effect<number | null, Unavailable>
   /** Marks a code or refresh token as exchanged, and stores or prolongs its pair. */
   readonly exchange: (
     hash: Buffer,
@@ -154,7 +152,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
   readonly remove: (id: string, agentId: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
   /** Removes up to `most` connections of an agent, and returns them. */
   readonly removeAll: (agentId: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
-  /** Removes up to `most` connections that have no effect at the time `at`, and up to `most` expired tokens; returns the larger count. */
+  /** Removes up to `most` connections that have expired by the time `at`, and up to `most` expired tokens; returns the larger count. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/oauth/ConnectionsRepo") {
   static readonly layer = Layer.effect(
@@ -185,7 +183,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
         removeBeyond: (agentId, id, most) => removeBeyond([agentId, id, most]),
         list: (agentId) => list([agentId]),
         lock: (hash) => Effect.map(lock([hash]), ([row]) => row),
-        successorUsedAt: (hash) => Effect.map(successor([hash]), ([row]) => row!.usedAt),
+        successorUsedAt: (connectionId, hash) => Effect.map(successor([connectionId, hash]), ([row]) => row!.usedAt),
         exchange: (hash, access, accessExpiresAt, refresh, refreshExpiresAt, at) =>
           Effect.asVoid(exchange([hash, access, accessExpiresAt, refresh, refreshExpiresAt, at])),
         forgetOld: (connectionId, most) => Effect.asVoid(forgetOld([connectionId, most])),

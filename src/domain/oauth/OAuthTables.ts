@@ -18,7 +18,7 @@ export const oauthTables: ReadonlyArray<OwnedTable> = [
       {
         name: "connections",
         about: "The hosts that may act for it.",
-        columns: ["id", ...CLIENT, "created_at", "used_at"],
+        columns: ["id", ...CLIENT, "created_at", "used_at", "expires_at"],
         without: { agent_id: SELF, key_hash: "could be used to find the key" },
         key: [["id", "text"]],
         mine: "t.agent_id = $1",
