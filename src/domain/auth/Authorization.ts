@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
-import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
+import { type HttpApiEndpoint, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { AgentSuspended, type AgentStatus } from "#domain/agents/Agent"
 import { bearerOf } from "#ground/wire/Bearer"
@@ -22,6 +22,8 @@ export class CurrentAgent extends Context.Service<CurrentAgent, {
   readonly status: AgentStatus
 }>()("parley/auth/CurrentAgent") {}
 
+const bearer = HttpApiSecurity.bearer
+
 /**
  * Authenticates the bearer token of the Authorization header, never one in the query string, and counts the request
  * against the agent's budget.
@@ -30,31 +32,37 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
   Effect.gen(function*() {
     const auth = yield* Auth
     const budgets = yield* Budgets
-    return (
-      httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, unhandled, CurrentAgent>,
-      { endpoint }: { readonly endpoint: HttpApiEndpoint.Top }
-    ): Effect.Effect<HttpServerResponse.HttpServerResponse, unhandled | E | Unauthorized | Unavailable | RateLimited> =>
-      Effect.withFiber((fiber) => {
-        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        const check = fiber.getRef(CurrentPrincipal)?.check ?? auth.authenticate(bearerOf(request.headers["authorization"]))
-        const checked = hasReadDeadline(endpoint) ? withReadDeadline(check) : check
-        const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
-        return Effect.flatMapEager(authenticated, (agent) => {
-          const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
-          const admission = admit(agent)
-          return budgets.countAgent(
-            agent.id,
-            endpoint,
-            admission === undefined ? handled : Effect.andThen(admission, handled)
-          )
+    return {
+      bearer: (
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, unhandled, CurrentAgent>,
+        { endpoint }: { readonly endpoint: HttpApiEndpoint.Top }
+      ): Effect.Effect<
+        HttpServerResponse.HttpServerResponse,
+        unhandled | E | Unauthorized | Unavailable | RateLimited
+      > =>
+        Effect.withFiber((fiber) => {
+          // Reads the header and not the credential that the middleware gets, because that credential is wrapped for each request.
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const check = fiber.getRef(CurrentPrincipal)?.check ?? auth.authenticate(bearerOf(request.headers["authorization"]))
+          const checked = hasReadDeadline(endpoint) ? withReadDeadline(check) : check
+          const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
+          return Effect.flatMapEager(authenticated, (agent) => {
+            const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
+            const admission = admit(agent)
+            return budgets.countAgent(
+              agent.id,
+              endpoint,
+              admission === undefined ? handled : Effect.andThen(admission, handled)
+            )
+          })
         })
-      })
+    }
   })
 
 /** Requires a live key whose agent is not suspended (wire.md C.0, Auth and Suspended caller). */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentAgent }>()(
   "parley/auth/Authorization",
-  { error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
+  { security: { bearer }, error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
 ) {
   static readonly layer = Layer.effect(
     Authorization,
@@ -66,7 +74,7 @@ export class Authorization extends HttpApiMiddleware.Service<Authorization, { pr
 export class AuthorizationEvenSuspended
   extends HttpApiMiddleware.Service<AuthorizationEvenSuspended, { provides: CurrentAgent }>()(
     "parley/auth/AuthorizationEvenSuspended",
-    { error: [Unauthorized, RateLimited, Unavailable] }
+    { security: { bearer }, error: [Unauthorized, RateLimited, Unavailable] }
   )
 {
   static readonly layer = Layer.effect(AuthorizationEvenSuspended, guard(() => undefined))

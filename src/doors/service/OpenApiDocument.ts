@@ -83,13 +83,6 @@ const withIdempotencyKey = (operation: Json, responses: Json): Json => {
   }
 }
 
-/**
- * Adds the agent's key to the operations that require one. `Authorization` declares no security scheme, because Effect would
- * wrap the credential for each request. So these are the operations that can refuse with Unauthorized.
- */
-const securityOf = (declared: unknown, responses: Json): unknown =>
-  responses["401"] === undefined || !Array.isArray(declared) || declared.length > 0 ? declared : [{ bearer: [] }]
-
 const jsonResponse = (description: string, schema: unknown): Json => ({
   description,
   content: { "application/json": { schema } }
@@ -129,9 +122,8 @@ export const published = (spec: Json): Json => {
   const paths = mapValues(Predicate.isObject(spec["paths"]) ? spec["paths"] : {}, (item, path) =>
     mapValues(Predicate.isObject(item) ? item : {}, (operation) => {
       if (!Predicate.isObject(operation)) return operation
-      const tidied: Json = Object.assign({}, tidy(operation))
+      const tidied = Object.assign({}, tidy(operation))
       const responses = { ...(Predicate.isObject(operation["responses"]) ? operation["responses"] : {}) }
-      if (path.startsWith("/v1/")) tidied["security"] = securityOf(tidied["security"], responses)
       if (path === "/v1/ws") {
         delete responses["204"]
         responses["101"] = { description: "The socket is open." }
