@@ -33,7 +33,7 @@ beforeAll(async () => {
 })
 afterAll(() => server?.stop())
 
-/** A request as any program could make it. */
+/** A request to an A2A path with the given headers, without a client library. */
 const raw = async (key: string | undefined, url: string, init: RequestInit = {}, version: string | null = "1.0") => {
   const response = await fetchAs(key)(`${server.url}${url}`, {
     ...init,

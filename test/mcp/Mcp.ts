@@ -96,7 +96,7 @@ export interface Raw {
   readonly body: Json
 }
 
-/** A request as any program could make it. */
+/** A message to /mcp with the given headers, without a client library. */
 export const post = async (
   server: Server,
   key: string | undefined,

@@ -28,7 +28,7 @@ export type AuthorizationError =
   | "login_required"
   | "access_denied"
 
-/** What `/authorize` answers: a page that says what is wrong, a redirect with an error, or a page to sign in on. */
+/** The answer of `/authorize`: a page that says what is wrong, a redirect with an error, or a page to sign in on. */
 export type Reading =
   | { readonly _tag: "Page"; readonly message: string }
   | { readonly _tag: "Error"; readonly error: AuthorizationError; readonly message: string; readonly redirect: RedirectUri; readonly state: string | null }
@@ -39,8 +39,9 @@ const CHALLENGE = /^[A-Za-z0-9_-]{43}$/
 const SINGLE = ["response_type", "client_id", "redirect_uri", "code_challenge", "code_challenge_method", "state", "scope", "prompt"]
 
 /**
- * Whether an error may be sent to the redirect URI before a person has decided. A registered client is whatever anybody has said of
- * themselves, so a redirect without a decision would lead from this server to any site. A loopback address leads nowhere else.
+ * Whether an error may be sent to the redirect URI before a person has decided. Anybody can register a client
+ * for any site. So a redirect without a decision would let a link to this server lead to any site. A loopback address leads to the
+ * person's own machine.
  */
 const mayRedirect = ({ source }: Client, { kind }: RedirectUri): boolean => source === "document" || kind === "loopback"
 

@@ -5,7 +5,7 @@ import { Schema } from "effect"
 export const AuthMethod = Schema.Literals(["none", "client_secret_post", "client_secret_basic"])
 export type AuthMethod = typeof AuthMethod.Type
 
-/** What a client has said about itself. Nobody has checked it. */
+/** The metadata that a client registers about itself. Nobody has checked it. */
 export interface Registered {
   readonly redirectUris: ReadonlyArray<string>
   readonly name: string | null

@@ -11,7 +11,7 @@ import { ConnectionsRepo, type Grant, type NewConnection, type Presented, type S
 import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
 import { codeOf, fits, isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome } from "./Tokens.ts"
 
-/** What `/token` answers: the pair, the seconds until the access token expires, and the scopes. */
+/** The answer of `/token`: the pair, the seconds until the access token expires, and the scopes. */
 export interface Issued {
   readonly access: string
   readonly refresh: string
@@ -22,7 +22,7 @@ export interface Issued {
 /** Why `/token` answers `invalid_grant`. `reused`: somebody has used the code or token before, and its connection has ended. */
 export type NotIssued = { readonly _tag: "Unknown" } | { readonly _tag: "Reused"; readonly connection: StoredConnection }
 
-/** What a code was issued for, as the client repeats it at `/token`. */
+/** The parameters with which a client exchanges a code at `/token`. */
 export interface Redeemed {
   readonly code: string
   readonly clientId: string
@@ -49,12 +49,12 @@ const USE_MS = 60_000
  * Connections of hosts to agents by OAuth (wire.md P). A connection gives a host an access token and a refresh token, which act for the
  * agent at `/mcp`. Rows have the hashes of codes and tokens alone. All decisions are in the database, so any node can answer any request.
  *
- * A connection ends with the key that its agent had when it was made. So a rotation, a recovery and the end of the account end it in the
- * statement that they consist of.
+ * A connection ends with the key that its agent had when it was made. So the statement of a rotation, of a recovery or
+ * of the end of the account ends the connection too.
  */
 export class Connections extends Context.Service<Connections, {
   /**
-   * Stores what a person has permitted, and returns the code for the host. Beyond 50 connections of the agent, the one that was unused
+   * Stores a connection that a person has allowed, and returns the code for the host. Beyond 50 connections of the agent, the one that was unused
    * longest is removed. Fails with `Unauthorized` if the account has ended.
    */
   readonly connect: (

@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
 import type { Unavailable } from "#ground/wire/WireError"
 
-/** What a person has permitted, before it is stored. */
+/** A connection that a person has allowed, before it is stored. */
 export interface NewConnection {
   readonly id: string
   readonly agentId: string

@@ -14,7 +14,7 @@ export interface StoredRequest {
   readonly challenge: string
   readonly state: string | null
   readonly scopes: string
-  /** Who has signed in on the page; `null` until somebody has. */
+  /** The agent that has signed in on the page; `null` until one has. */
   readonly agentId: string | null
   readonly expiresAt: number
 }

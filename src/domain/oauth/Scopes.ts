@@ -1,4 +1,4 @@
-/** What the access token of a connection permits (P, "Scopes"). */
+/** A right that an access token gives (P, "Scopes"). */
 export type Scope = "agent:read" | "agent:act"
 
 /** All scopes, in the order in which they are written. */
@@ -17,6 +17,6 @@ export const scopesOf = (asked: string | undefined): ReadonlyArray<Scope> => {
   return known.length === 0 ? SCOPES : known
 }
 
-/** The scopes of a connection that a person permits. Everything that `agent:read` permits, `agent:act` permits too. */
+/** Whether these scopes give a right. `agent:act` gives every right of `agent:read` too. */
 export const permits = (granted: ReadonlyArray<Scope>, needed: Scope): boolean =>
   granted.includes("agent:act") || granted.includes(needed)

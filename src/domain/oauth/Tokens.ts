@@ -43,7 +43,7 @@ export interface RefreshState {
   readonly expiresAt: number
 }
 
-/** What a use of a refresh token does (P, "refresh"). `next` and `same` answer with the derived pair. */
+/** The effect of a use of a refresh token (P, "refresh"). `next` and `same` answer with the derived pair. */
 export type RefreshOutcome = "next" | "same" | "expired" | "reused"
 
 /**

@@ -47,7 +47,7 @@ const bodyOf = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<unk
     }
   })
 
-/** What an operation answers with: one object, or a stream of events. */
+/** The answer of an operation: one object, or a stream of events. */
 type Answer = { readonly _tag: "Object"; readonly value: object } | { readonly _tag: "Stream"; readonly streamed: Streamed; readonly strict: boolean }
 type Method = (call: Call, params: Json) => Effect.Effect<Answer, Failure>
 

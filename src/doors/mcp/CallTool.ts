@@ -15,7 +15,7 @@ import { fenced, safeJson } from "./UntrustedText.ts"
 /** A text block of a result or prompt. */
 export const text = (value: string) => ({ type: "text" as const, text: value })
 
-/** What makes the texts of a call's result. */
+/** The parameters of the functions that make a call's result. */
 interface Telling {
   readonly note: Note
   readonly knows: Toolset<never>["knows"]

@@ -32,7 +32,7 @@ import { readyTool, setsIn, type Toolset, toolsetOf, toolsToJoin } from "./Tools
 /** The memory for a file in a result: the file itself, and its base64 text in the result, in the result's JSON and in the sent bytes. */
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
-/** What the client asks for by a parameter of the query, or else by a header; empty if by neither. */
+/** The value of a query parameter, or else of a header; empty if the request has neither. */
 const askedBy = (parameter: string, header: string, { headers, url }: HttpServerRequest.HttpServerRequest): string => {
   const query = url.indexOf("?")
   return (query < 0 ? null : new URLSearchParams(url.slice(query)).get(parameter)) ?? headers[header] ?? ""
@@ -42,7 +42,7 @@ const askedBy = (parameter: string, header: string, { headers, url }: HttpServer
 const asksForStructure = (request: HttpServerRequest.HttpServerRequest): boolean =>
   askedBy("structured", "x-mcp-structured", request).toLowerCase() === "on"
 
-/** Who sent a request, and what it may use. */
+/** The sender of a request, and the tools that the request may use. */
 interface Caller extends Pick<McpRequest, "api" | "instructions" | "toolNamed" | "toolset"> {
   /** Set if the budget of requests is spent. */
   readonly refused: RateLimited | undefined
