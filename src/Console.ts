@@ -9,11 +9,12 @@ import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
 import { Erasure } from "#doors/operator/Erasure"
 import { LimitChanges } from "#doors/operator/LimitChanges"
 import { Reports } from "#doors/operator/Reports"
+import { NO_STORE, UncachedErrors } from "#ground/wire/Uncached"
 import { toResponse } from "#ground/wire/WireErrors"
 import { AccessHttp, DoorHttp } from "#doors/console/AccessHttp"
 import { AgentsHttp } from "#doors/console/AgentsHttp"
 import { ConsoleApi } from "#doors/console/ConsoleApi"
-import { ConsoleAuthorization, ConsoleErrors, hidden, NO_STORE } from "#doors/console/ConsoleAuthorization"
+import { ConsoleAuthorization, hidden } from "#doors/console/ConsoleAuthorization"
 import { OperatedGroups } from "#doors/operator/OperatedGroups"
 import { LimitsHttp } from "#doors/console/LimitsHttp"
 import { ModerationHttp } from "#doors/console/ModerationHttp"
@@ -38,7 +39,7 @@ const nothing = HttpRouter.use((router) =>
 /** The routes of the operators' API. */
 export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing).pipe(
   Layer.provide(Layer.mergeAll(DoorHttp, AccessHttp, NodesHttp, AgentsHttp, LimitsHttp, ModerationHttp)),
-  Layer.provide(Layer.mergeAll(ConsoleAuthorization.layer, ConsoleErrors.layer))
+  Layer.provide(Layer.mergeAll(ConsoleAuthorization.layer, UncachedErrors.layer))
 )
 
 /** The services of the operators' API. They also answer the questions of other nodes. */

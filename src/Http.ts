@@ -21,6 +21,12 @@ import { GroupsHttp } from "#domain/groups/GroupsHttp"
 import { MessagesHttp } from "#domain/conversations/MessagesHttp"
 import { McpHttp } from "#doors/mcp/McpHttp"
 import { mcpProtocol } from "#doors/mcp/McpProtocol"
+import { AuthorizeHttp } from "#doors/signin/AuthorizeHttp"
+import { MetadataHttp } from "#doors/signin/MetadataHttp"
+import { OAuthLimits } from "#doors/signin/OAuthLimits"
+import { oauthProtocols } from "#doors/signin/OAuthProtocol"
+import { RequestsHttp } from "#doors/signin/RequestsHttp"
+import { TokenHttp } from "#doors/signin/TokenHttp"
 import { MutesHttp } from "#domain/mutes/MutesHttp"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
 import { DirectoryHttp } from "#domain/directory/DirectoryHttp"
@@ -29,6 +35,7 @@ import { HttpServer } from "#ground/http/HttpServer"
 import type { SelfContained } from "#ground/http/Routing"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
+import { UncachedErrors } from "#ground/wire/Uncached"
 import { WireErrors } from "#ground/wire/WireErrors"
 import { Pages } from "#doors/pages/Pages"
 import { PagesHttp } from "#doors/pages/PagesHttp"
@@ -70,8 +77,14 @@ const middleware = Layer.mergeAll(
   WireErrors.layer
 )
 
+/** Sign in by OAuth. */
+const oauth = Layer.mergeAll(MetadataHttp, AuthorizeHttp, TokenHttp, RequestsHttp).pipe(
+  Layer.provide(UncachedErrors.layer),
+  Layer.provide(OAuthLimits.layer)
+)
+
 /** All routes of the contract, and the pages that describe it. */
-const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp, McpHttp, A2aHttp, PagesHttp, docsOf(Api)).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp, McpHttp, A2aHttp, PagesHttp, oauth, docsOf(Api)).pipe(
   Layer.provide(rooms),
   Layer.provide(Pages.layer),
   Layer.provide(middleware),
@@ -81,7 +94,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp,
 /** Listens once everything behind the routes is built and `ready` has completed. Needs the rooms' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {
-    protocols: (config) => [mcpProtocol(config), a2aProtocol],
+    protocols: (config) => [mcpProtocol(config), a2aProtocol, ...oauthProtocols],
     ready
   }).pipe(
     Layer.provideMerge(consoleServices),

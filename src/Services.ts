@@ -59,6 +59,7 @@ import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Codes } from "#domain/registration/Codes"
 import { CodesRepo } from "#domain/registration/CodesRepo"
+import { PublicRegistration } from "#domain/registration/PublicRegistration"
 import { Registration } from "#domain/registration/Registration"
 import { Replies } from "#domain/replies/Replies"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
@@ -74,7 +75,8 @@ import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Layer.mergeAll(Registration.layer, AuthorizationRequests.layer).pipe(
+export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRequests.layer).pipe(
+  Layer.provideMerge(Registration.layer),
   Layer.provideMerge(TaskPushes.layer),
   Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),

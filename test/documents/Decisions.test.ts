@@ -6,7 +6,7 @@ import { read, ROOT } from "./Markdown.ts"
 const FOLDER = "docs/decisions"
 const INDEX = `${FOLDER}/README.md`
 const MOST_IN_A_PAGE = 450
-const MOST_IN_ALL = 6_000
+const MOST_IN_ALL = 6_400
 
 const files = readdirSync(join(ROOT, FOLDER)).filter((name) => name !== "README.md").sort()
 

@@ -93,9 +93,12 @@ const doors = {
     "mutes",
     "contacts",
     "directory",
+    "oauth",
     "realtime",
     "service"
   ],
+  /** Sign in by OAuth: what hosts and the sign-in page call. */
+  signin: ["agents", "auth", "oauth", "registration", "pages"],
   /** A2A. */
   a2a: ["agents", "messages", "auth", "attachments", "webhooks", "conversations", "directory", "realtime", "service"]
 }

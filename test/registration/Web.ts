@@ -15,6 +15,7 @@ import { RateLimits } from "#ground/rates/RateLimits"
 import { WireErrors } from "#ground/wire/WireErrors"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
+import { PublicRegistration } from "#domain/registration/PublicRegistration"
 import { RegistrationApi } from "#domain/registration/RegistrationApi"
 import { RegistrationHttp } from "#domain/registration/RegistrationHttp"
 import type { TestDatabase } from "../support/Databases.ts"
@@ -52,6 +53,7 @@ export class Web extends Context.Service<Web, {
       > = yield* HttpRouter.toHttpEffect(
         HttpApiBuilder.layer(RoomApi).pipe(
           Layer.provide(Layer.mergeAll(RegistrationHttp, AccountsHttp)),
+          Layer.provide(PublicRegistration.layer),
           Layer.provide(Layer.mergeAll(
             Authorization.layer,
             AuthorizationEvenSuspended.layer,

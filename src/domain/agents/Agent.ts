@@ -68,7 +68,8 @@ export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): str
 /** Replaces an e-mail address, or a part of one, that is not shown or not kept. */
 export const MASKED = "****"
 
-const maskEmail = (email: string): string => {
+/** An e-mail address of which only the first character and the host are shown. */
+export const maskEmail = (email: string): string => {
   const at = email.lastIndexOf("@")
   return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}${MASKED}${email.slice(at)}`
 }

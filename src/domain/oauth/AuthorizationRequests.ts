@@ -7,7 +7,7 @@ import type { Unauthorized, Unavailable } from "#ground/wire/WireError"
 import { type AuthorizationRequest, responseUrl } from "./AuthorizationRequest.ts"
 import { Clients } from "./Clients.ts"
 import { Connections } from "./Connections.ts"
-import { redirectUriOf, SCHEMES } from "./RedirectUri.ts"
+import { redirectUriOf } from "./RedirectUri.ts"
 import { RequestsRepo, type StoredRequest } from "./RequestsRepo.ts"
 import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
 
@@ -51,14 +51,14 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
       const connections = yield* Connections
       const ids = yield* Ids
       const repo = yield* RequestsRepo
-      const base = publicUrl(yield* Config)
+      const config = yield* Config
       const now = () => clock.currentTimeMillisUnsafe()
       const random = (prefix: string) => `${prefix}_${ids.bytes(32).toString("base64url")}`
 
       const answer = ({ redirectUri, state }: StoredRequest, parameters: Readonly<Record<string, string>>): string => {
-        const redirect = redirectUriOf(redirectUri, SCHEMES)
+        const redirect = redirectUriOf(redirectUri, config.OAUTH_REDIRECT_SCHEMES)
         // Another release may permit other schemes than the one in which the request began.
-        return responseUrl(base, redirect ?? { uri: redirectUri, kind: "private", shown: "" }, state, parameters)
+        return responseUrl(publicUrl(config), redirect ?? { uri: redirectUri, kind: "private", shown: "" }, state, parameters)
       }
 
       return AuthorizationRequests.of({

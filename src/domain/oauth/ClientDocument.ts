@@ -24,20 +24,25 @@ const Document = Schema.fromJsonString(Schema.Struct({
   client_id: Schema.String,
   client_name: Schema.optionalKey(Schema.String),
   redirect_uris: Schema.Array(Schema.String).check(Schema.isMinLength(1), Schema.isMaxLength(MAX_URIS)),
-  token_endpoint_auth_method: Schema.optionalKey(Schema.String)
+  token_endpoint_auth_method: Schema.optionalKey(Schema.String),
+  token_endpoint_auth_methods_supported: Schema.optionalKey(Schema.Array(Schema.String))
 }))
 const decode = Schema.decodeUnknownOption(Document)
 
-/** A client without a secret: the document is public, so nobody could keep one. */
-const isPublic = (method: string | undefined): boolean => method === undefined || method === "none"
+/**
+ * Whether the client can do without a secret: the document is public, so nobody could keep one. ChatGPT's document prefers
+ * another method, and lists `none` beside it.
+ */
+const isPublic = ({ token_endpoint_auth_method: method, token_endpoint_auth_methods_supported: methods }: typeof Document.Type): boolean =>
+  method === undefined || method === "none" || methods?.includes("none") === true
 
 /**
  * Reads a client's document. Returns `undefined` if it is no document of this client: another `client_id`, no redirect URI that this
- * server would use, or a method other than `none`.
+ * server would use, or no method `none`.
  */
 export const readDocument = (clientId: string, text: string, schemes: ReadonlyArray<string>): Client | undefined => {
   const document = Option.getOrUndefined(decode(text))
-  if (document?.client_id !== clientId || !isPublic(document.token_endpoint_auth_method)) return undefined
+  if (document?.client_id !== clientId || !isPublic(document)) return undefined
   const redirectUris = document.redirect_uris.filter((uri) => redirectUriOf(uri, schemes) !== undefined)
   return redirectUris.length === 0
     ? undefined

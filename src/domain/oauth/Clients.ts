@@ -1,13 +1,14 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
 import { Secrets } from "#ground/database/Secrets"
+import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import type { Unavailable } from "#ground/wire/WireError"
 import type { Client } from "./AuthorizationRequest.ts"
 import { cacheMs, documentUrl, readDocument } from "./ClientDocument.ts"
 import { type AuthMethod, clientIdOf, isSecretOf, type Registered, registeredOf, SALT_BYTES, secretOf } from "./ClientId.ts"
-import { SCHEMES } from "./RedirectUri.ts"
 import { DocumentFailed, DocumentFetch } from "./DocumentFetch.ts"
+import { knownClient } from "./KnownClients.ts"
 
 /** How a client shows at `/token` who it is. */
 export interface Credentials {
@@ -33,8 +34,14 @@ const SWEEP = `DELETE FROM oauth_documents WHERE client_id IN (
 export class Clients extends Context.Service<Clients, {
   /** Registers a client. The secret is `null` if the client has asked for none. */
   readonly register: (metadata: Registered) => { readonly id: string; readonly secret: string | null }
-  /** The client with this id; `undefined` if there is none. Fails with `DocumentFailed` if its document cannot be read. */
-  readonly find: (id: string) => Effect.Effect<Client | undefined, DocumentFailed | Unavailable>
+  /**
+   * The client with this id; `undefined` if there is none. Fails with `DocumentFailed` if its document cannot be read. `beforeFetch` runs
+   * before a document is fetched, and can refuse this.
+   */
+  readonly find: <E = never>(
+    id: string,
+    beforeFetch?: Effect.Effect<unknown, E>
+  ) => Effect.Effect<Client | undefined, DocumentFailed | Unavailable | E>
   /** Whether the credentials are those of a client that has registered, or of one with a document, which has no secret. */
   readonly authenticate: (credentials: Credentials) => boolean
   /** Removes up to `most` documents whose time has passed, and returns how many. */
@@ -44,6 +51,7 @@ export class Clients extends Context.Service<Clients, {
     Clients,
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
+      const { OAUTH_CIMD: which, OAUTH_REDIRECT_SCHEMES: schemes } = yield* Config
       const ids = yield* Ids
       const { prepared } = yield* Database
       const { clients: keys } = yield* Secrets
@@ -54,14 +62,21 @@ export class Clients extends Context.Service<Clients, {
       const sweep = prepared("sweep_oauth_documents", SWEEP)
       const now = () => clock.currentTimeMillisUnsafe()
 
-      const described = Effect.fnUntraced(function*(id: string, url: URL) {
-        const [known] = yield* cached([id, now()])
-        if (known !== undefined) return readDocument(id, known.body, SCHEMES)
+      const fetched = Effect.fnUntraced(function*(id: string, url: URL) {
         const { cacheControl, text } = yield* fetch(url)
-        const client = readDocument(id, text, SCHEMES)
+        const client = readDocument(id, text, schemes)
         if (client === undefined) return yield* new DocumentFailed({ reason: "it does not describe this client" })
         yield* cache([id, text, now() + cacheMs(cacheControl)])
         return client
+      })
+
+      const described = Effect.fnUntraced(function*<E>(id: string, url: URL, beforeFetch: Effect.Effect<unknown, E>) {
+        const known = knownClient(id)
+        if (which === "off" || (which === "known" && known === undefined)) return undefined
+        const [stored] = yield* cached([id, now()])
+        if (stored !== undefined) return readDocument(id, stored.body, schemes)
+        yield* beforeFetch
+        return yield* known === undefined ? fetched(id, url) : Effect.catchTag(fetched(id, url), "DocumentFailed", () => Effect.succeed(known))
       })
 
       return Clients.of({
@@ -69,15 +84,14 @@ export class Clients extends Context.Service<Clients, {
           const id = clientIdOf(key, metadata, ids.bytes(SALT_BYTES))
           return { id, secret: metadata.method === "none" ? null : secretOf(key, id) }
         },
-        find: Effect.fn("Clients.find")((id) =>
-          Effect.suspend((): Effect.Effect<Client | undefined, DocumentFailed | Unavailable> => {
-            const url = documentUrl(id)
-            if (url !== undefined) return described(id, url)
-            const known = registeredOf(keys, id)
-            return Effect.succeed(
-              known === undefined ? undefined : { id, source: "registered", redirectUris: known.redirectUris, name: known.name }
-            )
-          })),
+        find: Effect.fn("Clients.find")(function*<E = never>(id: string, beforeFetch: Effect.Effect<unknown, E> = Effect.void) {
+          const url = documentUrl(id)
+          if (url !== undefined) return yield* described(id, url, beforeFetch)
+          const known = registeredOf(keys, id)
+          if (known === undefined) return undefined
+          const client: Client = { id, source: "registered", redirectUris: known.redirectUris, name: known.name }
+          return client
+        }),
         authenticate: ({ clientId, method, secret }) => {
           if (documentUrl(clientId) !== undefined) return method === "none" && secret === null
           const known = registeredOf(keys, clientId)

@@ -4,6 +4,7 @@ import type { Agent } from "#domain/agents/Agent"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
 import { Secrets } from "#ground/database/Secrets"
+import { Config } from "#ground/platform/Config"
 import { Ids, sha256 } from "#ground/platform/Ids"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Unauthorized, type Unavailable } from "#ground/wire/WireError"
@@ -31,10 +32,7 @@ export interface Redeemed {
 }
 
 const CODE_MS = 60_000
-/** For how long an access token is valid: a week, because hosts do not refresh dependably, and every use asks the database. */
-const ACCESS_SECONDS = 604_800
-/** After how long an unused refresh token expires: 90 days. */
-const REFRESH_MS = 7_776_000_000
+const DAY_MS = 86_400_000
 const MAX_CONNECTIONS = 50
 /** Exchanged tokens of a connection that are kept, to notice the reuse of one. */
 const MAX_EXCHANGED = 20
@@ -68,8 +66,8 @@ export class Connections extends Context.Service<Connections, {
   readonly authenticate: (
     token: string
   ) => Effect.Effect<{ readonly agent: Agent; readonly scopes: ReadonlyArray<Scope> }, Unauthorized | Unavailable>
-  /** Ends the connection of an access or refresh token of this client, if there is one, and returns it. */
-  readonly revoke: (token: string, clientId: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Ends the connection of an access or refresh token, if there is one, and returns it. `clientId` must be its client, if it is given. */
+  readonly revoke: (token: string, clientId: string | undefined) => Effect.Effect<StoredConnection | undefined, Unavailable>
   /** The live connections of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Ends a connection of the agent and returns it. */
@@ -83,6 +81,8 @@ export class Connections extends Context.Service<Connections, {
     Connections,
     Effect.gen(function*() {
       const agents = yield* Agents
+      // Access tokens are valid for a week, because hosts do not refresh dependably, and every use asks the database.
+      const { OAUTH_ACCESS_SECONDS: accessSeconds, OAUTH_REFRESH_DAYS: refreshDays } = yield* Config
       const clock = yield* Clock.Clock
       const { transaction } = yield* Database
       const ids = yield* Ids
@@ -95,9 +95,9 @@ export class Connections extends Context.Service<Connections, {
       const issue = Effect.fnUntraced(function*(token: string, presented: Presented) {
         const at = now()
         const pair = pairOf(key, token)
-        yield* repo.exchange(sha256(token), sha256(pair.access), at + ACCESS_SECONDS * 1_000, sha256(pair.refresh), at + REFRESH_MS, at)
+        yield* repo.exchange(sha256(token), sha256(pair.access), at + accessSeconds * 1_000, sha256(pair.refresh), at + refreshDays * DAY_MS, at)
         yield* repo.forgetOld(presented.id, MAX_EXCHANGED)
-        const issued: Issued = { ...pair, expiresIn: ACCESS_SECONDS, scopes: scopesOf(presented.scopes) }
+        const issued: Issued = { ...pair, expiresIn: accessSeconds, scopes: scopesOf(presented.scopes) }
         return issued
       })
 
@@ -178,7 +178,7 @@ export class Connections extends Context.Service<Connections, {
         revoke: Effect.fn("Connections.revoke")(function*(token, clientId) {
           if (!isAccessToken(token) && !isRefreshToken(token)) return undefined
           const found = yield* repo.ofToken(sha256(token))
-          return found?.clientId === clientId ? yield* repo.remove(found.id, found.agentId) : undefined
+          return found !== undefined && (clientId ?? found.clientId) === found.clientId ? yield* repo.remove(found.id, found.agentId) : undefined
         }),
 
         list: repo.list,

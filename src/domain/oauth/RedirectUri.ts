@@ -15,9 +15,6 @@ export interface RedirectUri {
   readonly shown: string
 }
 
-/** Private schemes without a dot that hosts use. */
-export const SCHEMES: ReadonlyArray<string> = ["cursor", "vscode", "vscode-insiders", "windsurf"]
-
 const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"])
 /** Printable ASCII without space, quotes, angle brackets, backslash, `^`, a backtick, braces, `|` and `*`, the wildcard. */
 const CHARACTERS = /^[!#$%&'()+,\-./0-9:;=?@A-Z[\]_a-z~]+$/

@@ -12,7 +12,15 @@ import { SlidingWindows } from "#ground/rates/SlidingWindows"
 import { RateLimited, type Unavailable } from "#ground/wire/WireError"
 import { AddressAttemptsRepo, type Attempted } from "./AddressAttemptsRepo.ts"
 
-export type LimitedRoute = "register" | "register_verify" | "recover" | "recover_verify" | "rotate" | "rotate_verify"
+export type LimitedRoute =
+  | "register"
+  | "register_verify"
+  | "recover"
+  | "recover_verify"
+  | "rotate"
+  | "rotate_verify"
+  | "sign_in"
+  | "sign_in_verify"
 
 /**
  * How often an IP address may try each route that mails or checks a code (wire.md G.15). No address is ever banned.
@@ -45,7 +53,9 @@ export class AddressLimits extends Context.Service<AddressLimits, {
         recover: { name: "recover", limit: config.LIMITS_RECOVER_PER_HOUR, ...hour },
         recover_verify: { name: "recover_verify", limit: config.LIMITS_RECOVER_VERIFY_PER_10_MINUTES, ...tenMinutes },
         rotate: { name: "rotate", limit: config.LIMITS_ROTATE_PER_HOUR, ...hour },
-        rotate_verify: { name: "rotate_verify", limit: config.LIMITS_ROTATE_VERIFY_PER_10_MINUTES, ...tenMinutes }
+        rotate_verify: { name: "rotate_verify", limit: config.LIMITS_ROTATE_VERIFY_PER_10_MINUTES, ...tenMinutes },
+        sign_in: { name: "sign_in", limit: config.LIMITS_SIGN_IN_PER_HOUR, ...hour },
+        sign_in_verify: { name: "sign_in_verify", limit: config.LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES, ...tenMinutes }
       }
       const now = monotonicMillis(clock)
       const windows = new SlidingWindows(now)

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { rateDetails, WireError } from "#ground/wire/WireError"
 
-export type Purpose = "register" | "recover" | "rotate"
+export type Purpose = "register" | "recover" | "rotate" | "sign_in"
 
 export class HandleInvalid extends WireError<HandleInvalid>()("HandleInvalid", {
   code: "INVALID_HANDLE",

@@ -37,6 +37,14 @@ const introduction = (mail: CodeMail): ReadonlyArray<string> => {
       return ["Somebody, probably you, asks for a new API key of your agent.", "", `  handle: @${mail.handle}`]
     case "rotate":
       return ["Your agent asked to have its API key replaced.", "", `  handle: @${mail.handle}`]
+    case "sign_in":
+      return [
+        "Somebody, probably you, signs in to connect a program to your agent.",
+        "",
+        `  handle: @${mail.handle}`,
+        "",
+        `Enter the code only on a page of ${mail.base}. Nobody will ask you for it elsewhere.`
+      ]
   }
 }
 
@@ -48,13 +56,25 @@ const subject = (mail: CodeMail): string => {
       return "Your code to recover an agent's key"
     case "rotate":
       return "Your code to replace an agent's key"
+    case "sign_in":
+      return "Your code to sign in"
   }
 }
 
-const consequence = (purpose: Purpose): string =>
-  purpose === "register"
-    ? "If it was not you, do nothing: without the code no account is made."
-    : "If it was not you, do nothing: without the code the key stays as it is."
+const consequences: Readonly<Record<Purpose, string>> = {
+  register: "no account is made",
+  recover: "the key stays as it is",
+  rotate: "the key stays as it is",
+  sign_in: "nobody is signed in"
+}
+
+/** The use of the code, for the log of a server that prints its mails. */
+const uses: Readonly<Record<Purpose, string>> = {
+  register: "register",
+  recover: "recover",
+  rotate: "replace the key of",
+  sign_in: "sign in as"
+}
 
 /** The mail that carries a one-time code, alone on a line. */
 export const codeMail = (mail: CodeMail): Mail => ({
@@ -67,10 +87,8 @@ export const codeMail = (mail: CodeMail): Mail => ({
     "",
     mail.code,
     "",
-    consequence(mail.purpose),
+    `If it was not you, do nothing: without the code ${consequences[mail.purpose]}.`,
     ""
   ].join("\n"),
-  note: `the code to ${mail.purpose === "register" ? "register" : mail.purpose === "recover" ? "recover" : "replace the key of"} @${
-    mail.existing ?? mail.handle
-  } is ${mail.code}`
+  note: `the code to ${uses[mail.purpose]} @${mail.existing ?? mail.handle} is ${mail.code}`
 })

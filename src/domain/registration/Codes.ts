@@ -52,12 +52,16 @@ export class Codes extends Context.Service<Codes, {
   /** Returns a pending id for a code that is mailed in the background; `OtpFailed` if no mail can be sent right now. */
   readonly send: (request: CodeRequest) => Effect.Effect<string, OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable>
   /**
-   * Returns a pending id for a recovery, whether or not the address has an account.
+   * Returns a pending id for a recovery or a sign-in, whether or not the address has an account.
    * Within the cooldown and above the hourly cap the id stands for the code that was
    * mailed last. A mail that still fails after a few retries is logged. Its code stays
    * valid, although it reached nobody.
    */
-  readonly sendQuietly: (email: string, agent: Recipient | undefined) => Effect.Effect<string, Unavailable>
+  readonly sendQuietly: (
+    purpose: "recover" | "sign_in",
+    email: string,
+    agent: Recipient | undefined
+  ) => Effect.Effect<string, Unavailable>
   /**
    * Checks a code and, if it is right, runs `use` in the same transaction. Of any number
    * of concurrent attempts with the right code, one succeeds.
@@ -173,8 +177,7 @@ export class Codes extends Context.Service<Codes, {
         ),
 
         sendQuietly: Effect.fn("Codes.sendQuietly")(
-          function*(email: string, agent: Recipient | undefined) {
-            const purpose = "recover"
+          function*(purpose: "recover" | "sign_in", email: string, agent: Recipient | undefined) {
             const now = yield* Clock.currentTimeMillis
             const { code, stored } = make({
               purpose,

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Accounts, type Issued } from "#domain/agents/Accounts"
-import type { AgentId } from "#domain/agents/Agent"
+import type { Agent, AgentId } from "#domain/agents/Agent"
+import { Agents } from "#domain/agents/Agents"
 import { Forbidden, type Unavailable } from "#ground/wire/WireError"
 import {
   CodeExpired,
@@ -31,7 +32,7 @@ type NotSent = OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable
 type NotRedeemed = CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable
 
 /**
- * Creates accounts, and replaces lost or leaked keys. Whether an e-mail address has an
+ * Creates accounts, replaces lost or leaked keys, and proves who owns an account. Whether an e-mail address has an
  * account is revealed only to those who have proved access to its mailbox.
  */
 export class Registration extends Context.Service<Registration, {
@@ -44,6 +45,10 @@ export class Registration extends Context.Service<Registration, {
   /** Mails a code if the address has an account, suspended or not; returns a pending id in either case. */
   readonly recover: (email: string) => Effect.Effect<string, Unavailable>
   readonly completeRecovery: (answer: Answer) => Effect.Effect<Issued, NotRedeemed>
+  /** Mails a code to sign in if the address has an account, suspended or not; returns a pending id in either case. */
+  readonly signIn: (email: string) => Effect.Effect<string, Unavailable>
+  /** The account whose owner has the code. Its key stays. */
+  readonly completeSignIn: (answer: Answer) => Effect.Effect<Agent, NotRedeemed>
   readonly rotate: (agent: { readonly id: AgentId; readonly handle: string; readonly email: string }) => Effect.Effect<string, NotSent>
   readonly completeRotation: (answer: Answer, agentId: AgentId) => Effect.Effect<Issued, Forbidden | NotRedeemed>
 }>()("parley/registration/Registration") {
@@ -51,6 +56,7 @@ export class Registration extends Context.Service<Registration, {
     Registration,
     Effect.gen(function*() {
       const accounts = yield* Accounts
+      const agents = yield* Agents
       const codes = yield* Codes
 
       /**
@@ -92,7 +98,7 @@ export class Registration extends Context.Service<Registration, {
         }),
 
         recover: Effect.fn("Registration.recover")(function*(email: string) {
-          return yield* codes.sendQuietly(email, yield* accounts.byEmail(email))
+          return yield* codes.sendQuietly("recover", email, yield* accounts.byEmail(email))
         }),
 
         completeRecovery: Effect.fn("Registration.completeRecovery")(function*(answer: Answer) {
@@ -100,6 +106,17 @@ export class Registration extends Context.Service<Registration, {
             yield* codes.redeem({ ...answer, purpose: "recover" }, (code) => accounts.replaceKey(code.agentId ?? ""))
           )
         }, Effect.uninterruptible),
+
+        signIn: Effect.fn("Registration.signIn")(function*(email: string) {
+          return yield* codes.sendQuietly("sign_in", email, yield* accounts.byEmail(email))
+        }),
+
+        completeSignIn: Effect.fn("Registration.completeSignIn")(function*(answer: Answer) {
+          const { agentId, email } = yield* codes.redeem({ ...answer, purpose: "sign_in" }, Effect.succeed)
+          // The account may have ended since, and its address may have another account, of which the code proves nothing.
+          const agent = (yield* agents.byIds([agentId ?? ""])).get(agentId ?? "")
+          return agent === undefined || agent.deletedAt !== null || agent.email !== email ? yield* new CodeExpired() : agent
+        }),
 
         rotate: Effect.fn("Registration.rotate")(function*(agent) {
           return yield* codes.send({ purpose: "rotate", email: agent.email, agent })

@@ -18,6 +18,7 @@ import {
   OtpFailed,
   OtpHourlyCap
 } from "./Code.ts"
+import type { Answer, Applicant } from "./Registration.ts"
 
 // A dot-atom, an @ and a host name with a dot. A mail header cannot read such a text as several addresses or anything else.
 const ADDRESS =
@@ -48,16 +49,32 @@ export const CodeAnswer = Schema.Struct({ pending_id: Text(1, 128), code: Code }
 
 export const codeAnswer: typeof CodeAnswer.Type = { pending_id: PENDING_ID, code: "417025" }
 
+/** The fields of a code's answer, as `Registration` takes them. */
+export const toAnswer = ({ code, pending_id }: typeof CodeAnswer.Type): Answer => ({ pendingId: pending_id, code })
+
+/** The fields of a registration. */
+export const NewAgent = Schema.Struct({
+  email: Email,
+  handle: HandleInput,
+  display_name: Schema.optionalKey(Schema.NullOr(DisplayName)),
+  description: Schema.optionalKey(Schema.NullOr(Description))
+})
+
+const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
+
+/** The fields of a registration, as `Registration` takes them. */
+export const toApplicant = ({ description, display_name, email, handle }: typeof NewAgent.Type): Applicant => ({
+  handle,
+  email,
+  displayName: textOrNull(display_name),
+  description: textOrNull(description)
+})
+
 /** Onboarding and recovery, without a key (wire.md C.2). */
 export class RegistrationApi extends HttpApiGroup.make("registration")
   .add(
     HttpApiEndpoint.post("register", "/v1/register", {
-      payload: Schema.Struct({
-        email: Email,
-        handle: HandleInput,
-        display_name: Schema.optionalKey(Schema.NullOr(DisplayName)),
-        description: Schema.optionalKey(Schema.NullOr(Description))
-      }),
+      payload: NewAgent,
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String, expires_in: Schema.Int }),
       error: [HandleInvalid, HandleTaken, OtpCooldown, OtpHourlyCap, OtpFailed]
     }).annotateMerge(documented({

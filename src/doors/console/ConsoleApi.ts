@@ -1,6 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
+import { UncachedErrors } from "#ground/wire/Uncached"
 import { AccessApi, DoorApi } from "./AccessApi.ts"
-import { ConsoleErrors } from "./ConsoleAuthorization.ts"
 import { AgentsApi } from "./AgentsApi.ts"
 import { LimitsApi } from "./LimitsApi.ts"
 import { ModerationApi } from "./ModerationApi.ts"
@@ -9,7 +9,7 @@ import { NodesApi } from "./NodesApi.ts"
 /** The operators' API (wire.md O.1). It has its own document, because agents may rely on all of the public one. */
 export class ConsoleApi extends HttpApi.make("parley-console")
   .add(DoorApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi)
-  .middleware(ConsoleErrors)
+  .middleware(UncachedErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley for operators",
     version: "0.1.0",

@@ -1,14 +1,15 @@
 import { Cause, Context, Effect, Layer } from "effect"
-import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpServerRequest } from "effect/http"
 import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import { Budgets } from "#domain/auth/Budgets"
 import { AuditLog, withoutAddresses } from "#doors/operator/AuditLog"
 import { type Access, ConsoleAccess } from "#doors/operator/ConsoleAccess"
-import { Config, type Settings } from "#ground/platform/Config"
+import { ownOrigin } from "#ground/http/Origins"
+import { Config } from "#ground/platform/Config"
 import { bearerOf } from "#ground/wire/Bearer"
-import { commonErrors, Forbidden, NotFound, RateLimited, Unavailable } from "#ground/wire/WireError"
+import { UncachedErrors } from "#ground/wire/Uncached"
+import { Forbidden, NotFound, RateLimited, Unavailable } from "#ground/wire/WireError"
 import { lowerCase } from "#ground/wire/Text"
-import { answer } from "#ground/wire/WireErrors"
 
 export const COOKIE = "parley_console"
 
@@ -18,24 +19,9 @@ export const hidden = (): NotFound => new NotFound({ message: "This API has no s
 /** The operator who makes this request. */
 export class CurrentOperator extends Context.Service<CurrentOperator, Access>()("parley/console/CurrentOperator") {}
 
-/** The headers of every answer of this API. */
-export const NO_STORE = { "cache-control": "no-store", "referrer-policy": "no-referrer", "x-content-type-options": "nosniff" }
-
-/** Turns every failure into its documented answer, and keeps all answers out of caches. It is the outermost middleware. */
-export class ConsoleErrors extends HttpApiMiddleware.Service<ConsoleErrors>()("parley/console/ConsoleErrors", {
-  error: commonErrors
-}) {
-  static readonly layer = Layer.succeed(ConsoleErrors, (httpEffect) =>
-    Effect.map(Effect.catchCause(httpEffect, (cause) => answer(cause)), (response) => HttpServerResponse.setHeaders(response, { ...NO_STORE, ...response.headers })))
-}
-
 /** A group of endpoints as a separate API (compare `apiOf`). */
 export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
-  HttpApi.make("parley-console").add(group).middleware(ConsoleErrors)
-
-/** The origin whose pages may make changes with the cookie: this server's own. */
-export const ownOrigin = (config: Settings, host: string | undefined): string =>
-  config.PUBLIC_URL === undefined ? `http://${host ?? ""}` : new URL(config.PUBLIC_URL).origin
+  HttpApi.make("parley-console").add(group).middleware(UncachedErrors)
 
 const AGENT = /^\/console\/api\/agents\/([^/?]+)/
 

@@ -7,6 +7,10 @@ import { Auth } from "#domain/auth/Auth"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
 import type { Principal } from "#domain/auth/Principal"
+import { Connections } from "#domain/oauth/Connections"
+import { challenge, offersOAuth } from "#domain/oauth/Discovery"
+import { permits, type Scope, SCOPES } from "#domain/oauth/Scopes"
+import { isAccessToken } from "#domain/oauth/Tokens"
 import { hostIsOwn } from "#ground/http/Origins"
 import { MCP, mcpOrigins } from "./McpProtocol.ts"
 import { Config } from "#ground/platform/Config"
@@ -15,7 +19,7 @@ import { publicUrl } from "#ground/platform/PublicUrl"
 import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Waiters } from "#doors/realtime/Waiters"
 import { bearerOf } from "#ground/wire/Bearer"
-import { Forbidden, type RateLimited } from "#ground/wire/WireError"
+import { Forbidden, MethodNotAllowed, type RateLimited } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
 import { MAX_INLINE } from "./tools/FileTools.ts"
 import { idOf, INVALID_PARAMS, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
@@ -44,6 +48,7 @@ const asksForStructure = (request: HttpServerRequest.HttpServerRequest): boolean
 
 /** The sender of a request, and the tools that the request may use. */
 interface Caller extends Pick<McpRequest, "api" | "instructions" | "toolNamed" | "toolset"> {
+  readonly scopes: ReadonlyArray<Scope>
   /** Set if the budget of requests is spent. */
   readonly refused: RateLimited | undefined
   /** A name that is no set of tools, if the client asked for one. */
@@ -55,6 +60,21 @@ const knowing = <Api>(toolset: Toolset<Api>, api: Api, paragraphs: ReadonlyArray
   toolNamed: (name) => readyTool(toolset, api, name),
   instructions: () => paragraphs.map((text) => withoutUnknown(text, toolset.knows)).filter((text) => text !== "").join("\n\n")
 })
+
+/**
+ * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, and for a wait that acknowledges
+ * messages first.
+ */
+const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"]): Scope => {
+  const { arguments: given, name } = (method === "tools/call" && typeof params === "object" && params !== null ? params : {}) as {
+    readonly arguments?: { readonly acknowledge_through?: unknown } | null
+    readonly name?: unknown
+  }
+  const tool = typeof name === "string" ? toolNamed(name)?.tool : undefined
+  if (tool === undefined || tool.annotations.readOnlyHint) return "agent:read"
+  const through = given?.acknowledge_through ?? ""
+  return tool.waits && through === "" ? "agent:read" : "agent:act"
+}
 
 /** The refusal of the budget of requests, if it is spent. */
 const spent = (counted: Effect.Effect<unknown, RateLimited>): Effect.Effect<RateLimited | undefined> =>
@@ -82,6 +102,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const auth = yield* Auth
     const budgets = yield* Budgets
     const config = yield* Config
+    const connections = yield* Connections
     const ids = yield* Ids
     const reads = yield* LargeReads
     const waiters = yield* Waiters
@@ -100,20 +121,31 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       open: (id) => reads.ofAgent(agent.id, INLINE_FILE, attachments.open(agent.id, id, MAX_INLINE))
     })
 
+    /** The account and the scopes of a credential: an access token of OAuth, or a key, which permits everything. */
+    const granted = (credential: string) =>
+      offersOAuth(config) && isAccessToken(credential)
+        ? connections.authenticate(credential)
+        : Effect.map(auth.authenticate(credential), (agent) => ({ agent, scopes: SCOPES }))
+
     const agentOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
-      const check = auth.authenticate(bearerOf(request.headers["authorization"]))
-      const agent = yield* Effect.catchTag(check, "Unauthorized", () => budgets.unauthorized(request))
+      const credential = bearerOf(request.headers["authorization"])
+      const grant = granted(credential)
+      const { agent, scopes } = yield* Effect.catchTag(grant, "Unauthorized", () => budgets.unauthorized(request))
       const refused = yield* spent(budgets.ofAgent(request, agent.id))
-      const api = toolApi(request, agent, { agentId: agent.id, check })
+      const api = toolApi(request, agent, {
+        agentId: agent.id,
+        check: Effect.map(grant, ({ agent }) => agent),
+        endsUnnoticed: isAccessToken(credential)
+      })
       const { sets, unknown } = setsIn(askedBy("tools", "x-mcp-toolsets", request))
-      const caller: Caller = { api, refused, unknownSet: unknown, ...knowing(toolsetOf(sets), api, instructions(agent.handle)) }
+      const caller: Caller = { api, refused, scopes, unknownSet: unknown, ...knowing(toolsetOf(sets), api, instructions(agent.handle)) }
       return caller
     })
 
     const guestOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const refused = yield* spent(budgets.ofAddress(request))
       const api: JoinApi = { ...makeApiCalls(app, request, undefined), mcpUrl: publicUrl(config) + MCP }
-      const caller: Caller = { api: undefined, refused, unknownSet: undefined, ...knowing(toolsToJoin, api, joinInstructions) }
+      const caller: Caller = { api: undefined, refused, scopes: SCOPES, unknownSet: undefined, ...knowing(toolsToJoin, api, joinInstructions) }
       return caller
     })
 
@@ -130,7 +162,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       if (!hostIsOwn(config, request.headers["host"])) {
         return yield* new Forbidden({ message: "This server does not have this host name: see PUBLIC_URL." })
       }
-      const { unknownSet, ...caller } = yield* callerOf(request)
+      const { scopes, unknownSet, ...caller } = yield* callerOf(request)
 
       const text = yield* Effect.orDie(request.text)
       let body: unknown
@@ -152,6 +184,14 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         const message = `There is no set of tools with the name ${JSON.stringify(unknownSet.slice(0, 40))}. The sets are ${SETS.join(", ")}.`
         return Effect.succeed(rpcError(400, INVALID_PARAMS, message, note, idOf(body)))
       }
+      if (!permits(scopes, needed(body as ModernMessage, caller.toolNamed))) {
+        const failure = new Forbidden({
+          message: "This connection may only read. To write, the person who made it has to connect again and permit it."
+        })
+        return Effect.succeed(
+          toResponse(failure, { "www-authenticate": challenge(config, request.url, "insufficient_scope") }, refusalBody(note, idOf(body)))
+        )
+      }
       const admitted: McpRequest = {
         context: yield* Effect.context<never>(),
         ...caller,
@@ -169,10 +209,32 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
     })
 
+    /** Tells a caller without a live credential where to learn how to sign in. */
+    const challenging = <E, R>(handled: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers, url }) =>
+        Effect.map(handled, (response) =>
+          response.status === 401
+            ? HttpServerResponse.setHeader(
+              response,
+              "www-authenticate",
+              challenge(config, url, headers["authorization"] === undefined ? undefined : "invalid_token")
+            )
+            : response))
+
     const handler = <E>(callerOf: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<Caller, E>) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
         Effect.catchCause(Effect.flatten(admit(request, callerOf)), (cause) =>
           Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, refusalBody(noteOf(request)))))
 
-    return { agents: handler(agentOf), join: handler(guestOf) }
+    const agents = handler(agentOf)
+    return {
+      agents: offersOAuth(config) ? challenging(agents) : agents,
+      join: handler(guestOf),
+      others: challenging(Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+        agentOf(request).pipe(
+          Effect.andThen(Effect.fail(new MethodNotAllowed())),
+          Effect.catchCause((cause) => answer(cause, refusalBody(noteOf(request)))),
+          Effect.map((response) => response.status === 405 ? HttpServerResponse.setHeader(response, "allow", "POST, OPTIONS") : response)
+        )))
+    }
   })

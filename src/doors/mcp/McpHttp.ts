@@ -1,5 +1,8 @@
 import { Effect } from "effect"
 import { HttpRouter } from "effect/http"
+import { offersOAuth } from "#domain/oauth/Discovery"
+import { refusing } from "#ground/http/Routing"
+import { Config } from "#ground/platform/Config"
 import { JOIN, MCP } from "./McpProtocol.ts"
 import type { makeMcpHandler } from "./McpHandler.ts"
 
@@ -14,7 +17,10 @@ export const McpHttp = HttpRouter.use((router) =>
       const { makeMcpHandler } = await import("./McpHandler.ts")
       return load(makeMcpHandler(router))
     })))
+    // Without OAuth, the router refuses other methods by itself.
+    const others = offersOAuth(yield* Config) ? (["GET", "PUT", "PATCH", "DELETE"] as const) : []
     yield* router.addAll([
+      ...others.map((method) => refusing(HttpRouter.route(method, MCP, Effect.flatMap(handlers, ({ others }) => others)))),
       HttpRouter.route("POST", MCP, Effect.flatMap(handlers, ({ agents }) => agents)),
       HttpRouter.route("POST", JOIN, Effect.flatMap(handlers, ({ join }) => join))
     ])

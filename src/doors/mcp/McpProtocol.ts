@@ -42,7 +42,8 @@ export const mcpProtocol = (config: Settings): Protocol => ({
   cors: {
     allowOrigin: mcpOrigins(config),
     requestHeaders: "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, " +
-      "X-MCP-Structured, X-MCP-Toolsets, X-Request-Id"
+      "X-MCP-Structured, X-MCP-Toolsets, X-Request-Id",
+    responseHeaders: "WWW-Authenticate"
   },
   clientKindOf: hostFamily,
   ended: ({ clientKind, isRefused, method, status }) => {

@@ -1,5 +1,5 @@
 import { createMcpHandler, InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
-import { Clock, Effect, FiberSet } from "effect"
+import { Clock, Effect, FiberSet, Schedule } from "effect"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
@@ -14,6 +14,8 @@ import type { ToolApi } from "./tools/Tool.ts"
 const MAX_URIS = 100
 /** The shortest time between two notifications of one resource, in ms. Many messages within this time cause one notification. */
 const INTERVAL_MS = 200
+/** How often the access token of a stream is checked. */
+const CHECK = "5 seconds"
 
 /** A stream of `subscriptions/listen`. It collects changes even before its acknowledgement is sent, until its scope closes. */
 export interface Subscription {
@@ -91,6 +93,13 @@ export const makeSubscriptions = Effect.gen(function*() {
           missed: () => allowed.forEach(publish),
           ended: () => void handler.close()
         })
+        if (principal.endsUnnoticed) {
+          yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
+            Effect.repeat(Schedule.spaced(CHECK)),
+            Effect.catchTag("Unauthorized", () => Effect.sync(() => void handler.close())),
+            Effect.forkScoped
+          )
+        }
         // Messages that were there before the subscription cause no notification.
         const heads = yield* deliveries.heads([agentId])
         listener.reached = Math.max(listener.reached, heads.get(agentId) ?? 0)

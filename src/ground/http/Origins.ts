@@ -18,7 +18,12 @@ export const apiOrigins = (config: Settings): (origin: string | undefined) => st
 export const isOwnOrigin = (config: Settings, origin: string, host: string | undefined): boolean =>
   URL.canParse(origin) && (new URL(origin).host === host || origin === new URL(publicUrl(config)).origin)
 
-const isLoopback = (hostname: string): boolean =>
+/** The origin of this server's own pages, for a request with this `Host`. */
+export const ownOrigin = (config: Settings, host: string | undefined): string =>
+  config.PUBLIC_URL === undefined ? `http://${host ?? ""}` : new URL(config.PUBLIC_URL).origin
+
+/** Whether a host name is of this machine. */
+export const isLoopback = (hostname: string): boolean =>
   hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(hostname)
 
 const hostnameOf = (authority: string): string => {

@@ -23,6 +23,8 @@ export interface Protocol {
   readonly cors?: {
     readonly allowOrigin: (origin: string | undefined) => string
     readonly requestHeaders: string
+    /** Further headers of responses that browsers may read. */
+    readonly responseHeaders?: string
   }
   /** The kind of the program that sends a request, by its `User-Agent`. The response keeps it as `clientKind`. */
   readonly clientKindOf?: (userAgent: string | undefined) => string

@@ -63,6 +63,9 @@ interface Recorded {
   readonly route: HttpRouter.Route<unknown, unknown> | undefined
 }
 
+/** A route that only refuses. Answers with 405, and to OPTIONS, do not list its method. */
+export const refusing = (route: HttpRouter.Route<never, never>): HttpRouter.Route<never, never> => ({ ...route, refuses: true }) as typeof route
+
 /**
  * Wraps a router to record its routes. Their methods are needed for 405 and OPTIONS. Routes that are added together with `addAll`
  * (endpoints, MCP, A2A) also get the fast path. Such a route needs nothing but the request, the parameters of the path and the query.
@@ -78,7 +81,7 @@ const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recor
   return HttpRouter.HttpRouter.of({
     ...router,
     addAll: (added) => {
-      for (const route of added) record(route.method, route.path, route)
+      for (const route of added) if (!("refuses" in route)) record(route.method, route.path, route)
       return router.addAll(added)
     },
     add: (method, path, handler, options) => {

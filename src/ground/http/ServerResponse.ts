@@ -69,7 +69,10 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     const all: Http.OutgoingHttpHeaders = limit === undefined ? { ...given } : { ...rateHeaders(limit), ...given }
     all["x-request-id"] = this.requestId
     if (this.allowOrigin !== undefined) {
-      if (this.req.headers.origin !== undefined) all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
+      if (this.req.headers.origin !== undefined) {
+        const more = this.protocol?.cors?.responseHeaders
+        all["access-control-expose-headers"] = more === undefined ? CORS_RESPONSE_HEADERS : `${CORS_RESPONSE_HEADERS}, ${more}`
+      }
       if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
       if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
     }

@@ -1,6 +1,6 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
-import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, seconds, secretUrl, secrets, type Setting, share, url, wholeNumber } from "./Setting.ts"
+import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, seconds, schemes, secretUrl, secrets, type Setting, share, url, wholeNumber } from "./Setting.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
 export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
@@ -38,6 +38,11 @@ export const settings = {
   TRUST_PROXY_ADDRESSES: maybe(networks, "addresses of the proxies in front of the server, to which HTTP_CONNECTIONS_PER_PEER does not apply", "loopback; while TRUST_PROXY is above 0, every address"),
   ECHO_OWN: make(oneOf("on", "off"), "on", "on sends an agent's own messages to its own sockets too"),
   ALLOWED_ORIGINS: make(anyText, "*", "web origins whose pages may call the API: * for all, or a list with commas"),
+  OAUTH: make(oneOf("on", "off"), "on", "whether people may connect hosts to their agents by OAuth; it needs a PUBLIC_URL with https, or with http on this machine, and without a path"),
+  OAUTH_REDIRECT_SCHEMES: make<ReadonlyArray<string>>(schemes, ["cursor", "vscode", "vscode-insiders", "windsurf"], "schemes without a dot to which a sign-in by OAuth may return, besides https and loopback addresses; or none"),
+  OAUTH_CIMD: make(oneOf("on", "known", "off"), "on", "which client id metadata documents are read: all, those of hosts that this server knows, or none"),
+  OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an access token of OAuth is valid", 300, 1_728_000),
+  OAUTH_REFRESH_DAYS: int(90, "days after which an unused refresh token of OAuth expires", 1, 3_650),
   WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "private addresses that webhooks may reach"),
   WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds in which a webhook's host must answer", 1, 60),
   WEBHOOK_RETRY_SECONDS: make<ReadonlyArray<number>>(seconds, [10, 30, 60, 300, 900, 3_600, 21_600, 86_400], "seconds from each failed attempt of a webhook delivery to the next; after the last one the delivery is dead"),
@@ -91,6 +96,13 @@ export const settings = {
   LIMITS_RECOVER_VERIFY_PER_10_MINUTES: int(10, "recovery codes that an IP address may try per 10 minutes", 1),
   LIMITS_ROTATE_PER_HOUR: int(3, "key rotations that an IP address may begin per hour", 1),
   LIMITS_ROTATE_VERIFY_PER_10_MINUTES: int(10, "key rotation codes that an IP address may try per 10 minutes", 1),
+  LIMITS_SIGN_IN_PER_HOUR: int(3, "codes to sign in by OAuth that an IP address may request per hour", 1),
+  LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES: int(10, "codes to sign in by OAuth that an IP address may try per 10 minutes", 1),
+  LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: int(60, "sign-ins by OAuth that an IP address may begin per 10 minutes", 1),
+  LIMITS_OAUTH_KEYS_PER_10_MINUTES: int(10, "API keys that an IP address may try on the sign-in page per 10 minutes", 1),
+  LIMITS_OAUTH_REGISTRATIONS_PER_HOUR: int(300, "clients of OAuth that an IP address may register per hour", 1),
+  LIMITS_OAUTH_TOKENS_PER_MINUTE: int(1_200, "requests for tokens, revocations and metadata of OAuth that an IP address may make per minute", 1),
+  LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES: int(30, "client id metadata documents that the server fetches for an IP address per 10 minutes", 1),
   LIMITS_CARDS_PER_MINUTE: int(300, "public cards that an agent may read per minute", 1),
   LIMITS_CONVERSATION_LISTS_PER_MINUTE: int(1_200, "conversation lists that an agent may read per minute", 1),
   LIMITS_CONTACT_LISTS_PER_MINUTE: int(1_200, "contact lists that an agent may read per minute", 1),

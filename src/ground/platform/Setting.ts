@@ -66,6 +66,14 @@ export const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse
 export const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
+/** Schemes of URLs such as `vscode` with commas between them, or `none`. They are returned in lower case. */
+export const schemes: Setting<ReadonlyArray<string>>["parse"] = (text) => {
+  const parts = text === "none" ? [] : text.toLowerCase().split(",").map((part) => part.trim())
+  return parts.every((part) => /^[a-z][a-z0-9+.-]*$/.test(part) && !["http", "https", "javascript", "data", "file", "blob", "about"].includes(part))
+    ? Result.succeed(parts)
+    : Result.fail("expected schemes such as vscode with commas between them, or none")
+}
+
 /** Addresses and networks in CIDR notation, or `none`. */
 export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
   const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())

@@ -26,7 +26,14 @@ export const RATES: Readonly<Record<string, LimitName>> = {
   recover: "LIMITS_RECOVER_PER_HOUR",
   recover_verify: "LIMITS_RECOVER_VERIFY_PER_10_MINUTES",
   rotate: "LIMITS_ROTATE_PER_HOUR",
-  rotate_verify: "LIMITS_ROTATE_VERIFY_PER_10_MINUTES"
+  rotate_verify: "LIMITS_ROTATE_VERIFY_PER_10_MINUTES",
+  sign_in: "LIMITS_SIGN_IN_PER_HOUR",
+  sign_in_verify: "LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES",
+  oauth_authorize: "LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES",
+  oauth_keys: "LIMITS_OAUTH_KEYS_PER_10_MINUTES",
+  oauth_registrations: "LIMITS_OAUTH_REGISTRATIONS_PER_HOUR",
+  oauth_tokens: "LIMITS_OAUTH_TOKENS_PER_MINUTE",
+  oauth_documents: "LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES"
 }
 
 /** A limit that an operator has changed (wire.md O). */

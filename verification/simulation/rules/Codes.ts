@@ -1,4 +1,7 @@
-import type { Purpose } from "#domain/registration/Code"
+import type { Purpose as AnyPurpose } from "#domain/registration/Code"
+
+/** The purposes that the model knows. A code to sign in follows the rules of a recovery, and changes nothing. */
+export type Purpose = Exclude<AnyPurpose, "sign_in">
 
 /** Limits of one-time codes. The mails per hour and the attempts per code are so few that a history reaches the limits. */
 export const CODES = { ttl: 600_000, attempts: 5, perCode: 6, cooldown: 60_000, perHour: 4, lifetime: 3 }

@@ -1,0 +1,66 @@
+import { isLoopback } from "#ground/http/Origins"
+import type { Settings } from "#ground/platform/Config"
+import { publicUrl } from "#ground/platform/PublicUrl"
+import { SCOPES, scopeText } from "./Scopes.ts"
+
+/**
+ * Whether this server offers sign in by OAuth (wire.md P). Its PUBLIC_URL must be https, or http on this machine, and have no path. If it
+ * does not, the paths of P do not exist, and `/mcp` knows keys alone.
+ */
+export const offersOAuth = (config: Settings): boolean => {
+  const { hash, hostname, pathname, protocol, search } = new URL(config.PUBLIC_URL ?? "http://localhost")
+  return config.OAUTH === "on" && pathname === "/" && search === "" && hash === "" && (protocol === "https:" || isLoopback(hostname))
+}
+
+/** The metadata documents, and the path of the one about `/mcp`. */
+const RESOURCE_METADATA = "/.well-known/oauth-protected-resource/mcp"
+const MOST_QUERY = 256
+
+/**
+ * The query of a URL as the metadata repeats it, with its question mark, because a host compares the metadata's `resource` with the
+ * URL that its user typed. Empty if there is none, or if it is very long.
+ */
+const queryOf = (url: string): string => {
+  const at = url.indexOf("?")
+  if (at < 0 || url.length - at > MOST_QUERY) return ""
+  return new URL(`http://parley/${url.slice(at)}`).search.replaceAll("\\", "%5C")
+}
+
+/** The metadata of the resource `/mcp` (RFC 9728), for a request to this URL. */
+export const resourceMetadata = (config: Settings, url: string) => ({
+  resource: `${publicUrl(config)}/mcp${queryOf(url)}`,
+  authorization_servers: [publicUrl(config)],
+  scopes_supported: SCOPES,
+  bearer_methods_supported: ["header"],
+  resource_name: "Parley"
+})
+
+/** The metadata of the authorization server (RFC 8414). */
+export const serverMetadata = (config: Settings) => {
+  const base = publicUrl(config)
+  return {
+    issuer: base,
+    authorization_endpoint: `${base}/authorize`,
+    token_endpoint: `${base}/token`,
+    registration_endpoint: `${base}/register`,
+    revocation_endpoint: `${base}/revoke`,
+    response_types_supported: ["code"],
+    response_modes_supported: ["query"],
+    grant_types_supported: ["authorization_code", "refresh_token"],
+    code_challenge_methods_supported: ["S256"],
+    token_endpoint_auth_methods_supported: ["none", "client_secret_post", "client_secret_basic"],
+    revocation_endpoint_auth_methods_supported: ["none", "client_secret_post", "client_secret_basic"],
+    scopes_supported: [...SCOPES, "offline_access"],
+    authorization_response_iss_parameter_supported: true,
+    client_id_metadata_document_supported: config.OAUTH_CIMD !== "off"
+  }
+}
+
+/**
+ * The header `WWW-Authenticate` of a refusal at `/mcp`. It tells a host where to learn how to sign in. `error` is `invalid_token` if the
+ * request had a credential, and `insufficient_scope` if its token does not permit what it asks for.
+ */
+export const challenge = (config: Settings, url: string, error?: "invalid_token" | "insufficient_scope"): string =>
+  `Bearer ${error === undefined ? "" : `error="${error}", `}resource_metadata="${publicUrl(config)}${RESOURCE_METADATA}${queryOf(url)}", scope="${
+    scopeText(SCOPES)
+  }"`
