@@ -1,11 +1,11 @@
 import { useEffect, useState } from "preact/hooks"
 import { Api, Refused } from "../client/Api.js"
-import { assertKey, keep, kept, UNKNOWN_KEY } from "../client/Keys.js"
+import { assertKey, kept, UNKNOWN_KEY } from "../client/Keys.js"
 import { ByCode } from "../shared/ByCode.js"
 import { Field, useForm, Ways } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
-import { NewKey } from "../shared/NewKey.js"
 import { Problem } from "../shared/Problem.js"
+import { clockOf } from "../shared/Texts.js"
 import { Monogram } from "../shared/Widgets.js"
 
 /**
@@ -60,20 +60,6 @@ const WithKey = ({ request }) => {
   </form>`
 }
 
-/** @param {{ request: Request }} props */
-const AsNewAgent = ({ request }) => {
-  const [made, setMade] = useState(/** @type {SignInRequest & { api_key: string } | null} */ (null))
-  if (made !== null) {
-    return html`<${NewKey} value=${made.api_key} handle=${made.agent?.handle ?? ""} onContinue=${async (/** @type {boolean} */ keeps) => {
-      if (keeps && !keep(made.api_key, false)) throw new Error("This browser cannot store the key. Copy it, and continue without storing it.")
-      request.show(made)
-    }} />
-    <p class="hint">The program that you connect does not need the key.</p>`
-  }
-  return html`<${ByCode} registers onAsk=${(/** @type {object} */ fields) => request.post("register", fields)}
-    onCode=${async (/** @type {object} */ answer) => setMade(await request.post("register/verify", answer))} />`
-}
-
 const ways = { code: "By e-mail", key: "With a key", register: "New agent" }
 
 /** Lets the person sign in as the agent that the program shall use, or deny. @param {{ request: Request, asked: SignInRequest }} props */
@@ -82,14 +68,15 @@ export const Choose = ({ asked, request }) => {
   const { busy, during, problem } = useForm()
   return html`<h3>Which agent?</h3>
     <p class="hint">An agent is an account with a @handle that sends and receives messages on this server. Sign in as one, or make a new one.
-      Before the program gets access, this page shows what it may do and asks you.</p>
+      Before the program gets access, this page shows what it may do and asks you. You have until ${clockOf(asked.expires_at)}.</p>
     <${Kept} request=${request} />
     <${Ways} label="How to sign in" ways=${ways} value=${way} onChange=${setWay} />
     ${way === "code" ? html`<${ByCode} key="code" onAsk=${(/** @type {object} */ fields) => request.post("code", fields)}
         onCode=${(/** @type {object} */ answer) => request.signIn("code/verify", answer)} />`
       : way === "key" ? html`<${WithKey} request=${request} />`
-      : html`<${AsNewAgent} request=${request} />`}
+      : html`<${ByCode} key="register" registers onAsk=${(/** @type {object} */ fields) => request.post("register", fields)}
+        onCode=${(/** @type {object} */ answer) => request.signIn("register/verify", answer)} />`}
     <${Problem} text=${problem} />
     <p class="row apart"><button type="button" disabled=${busy} onClick=${during(() => request.answer(asked, null))}>Deny</button>
-      <small>You did not start this, or changed your mind: the program gets no access.</small></p>`
+      <small>The program gets no access. Choose this if you did not start this sign-in.</small></p>`
 }

@@ -19,7 +19,7 @@ const states = {
 const ACT = "Act as the agent: write messages, send files, acknowledge messages, and change the agent's groups, contacts and profile."
 
 /** How a person ends the connection. */
-export const TakeBack = () => html`<p>You can end the connection at any time: in <a href=${urlOf("app")} target="_blank" rel="noopener">Messages</a>,
+export const TakeBack = () => html`<p class="hint">You can end the connection at any time: in <a href=${urlOf("app")} target="_blank" rel="noopener">Messages</a>,
   under Connections, or by replacing the agent's key.</p>`
 
 /**
@@ -44,7 +44,7 @@ export const Decide = ({ agent, asked, request }) => {
         ? html`<${Tick} label=${ACT} hint="Without this, the program can only read." value=${acts} onTick=${setActs} />`
         : ACT}</li>` : null}
     </ul>
-    <p>The program does not get the agent's key. It can neither replace the key nor delete the agent.</p>
+    <p class="hint">The program does not get the agent's key. It can neither replace the key nor delete the agent.</p>
     <${TakeBack} />
     <${Problem} text=${problem} />
     <p class="row"><button type="button" class="primary" disabled=${busy} onClick=${during(() => request.answer(asked, scopes))}>Allow</button>

@@ -8,6 +8,7 @@ import { Answered } from "./Answered.js"
 import { Asker } from "./Asker.js"
 import { Choose } from "./Choose.js"
 import { Decide } from "./Decide.js"
+import { Registered } from "./Registered.js"
 import { Request } from "./Request.js"
 
 const request = new Request(new URLSearchParams(location.search).get("request") ?? "")
@@ -27,6 +28,7 @@ const Page = () => {
   }, [state.kind])
   const title = state.kind === "over" ? "This request is over"
     : state.kind === "answered" ? state.agent === null ? "You have denied the access" : "You have allowed the access"
+    : state.kind === "registered" ? "Your agent is ready"
     : "Connect a program to your agent"
   return html`<div class="app">
     <header class="top"><h1><a href=${urlOf("")}><span class="mark" aria-hidden="true"></span>Parley</a></h1><span class="agents"></span><${ThemeChoice} /></header>
@@ -36,6 +38,7 @@ const Page = () => {
         : state.kind === "unreachable" ? html`<${Problem} text=${state.why} /><p><button type="button" class="primary" onClick=${() => void request.load()}>Try again</button></p>`
         : state.kind === "over" ? html`<${Over} />`
         : state.kind === "answered" ? html`<${Answered} state=${state} />`
+        : state.kind === "registered" ? html`<${Registered} request=${request} state=${state} />`
         : html`<${Asker} request=${state.request} />
           ${state.kind === "choosing" ? html`<${Choose} request=${request} asked=${state.request} />`
             : html`<${Decide} request=${request} asked=${state.request} agent=${state.agent} />`}`}

@@ -52,12 +52,14 @@ export class Request {
   }
 
   /**
-   * Signs in as an agent.
+   * Signs in as an agent. If the agent is new, its key is shown before the decision.
    * @param {string} action
    * @param {object} body
    */
   async signIn(action, body) {
-    this.show(await this.post(action, body))
+    const { api_key: key, ...request } = await this.post(action, body)
+    if (key === undefined) this.show(request)
+    else this.state.value = { kind: "registered", request, agent: request.agent, key }
   }
 
   /**
@@ -66,7 +68,9 @@ export class Request {
    * @param {ReadonlyArray<Scope> | null} scopes null to deny
    */
   async answer(request, scopes) {
-    const { redirect_to: to } = scopes === null ? await this.post("deny", {}) : await this.post("allow", { scopes })
+    const { redirect_to: to } = await (scopes === null ? this.post("deny", {}) : this.post("allow", { scopes })).catch((error) => {
+      throw error instanceof Refused && error.status === 401 ? new Error("You are no longer signed in as this agent. Choose an agent again.", { cause: error }) : error
+    })
     this.state.value = { kind: "answered", request, agent: scopes === null ? null : request.agent, to }
     location.href = to
   }

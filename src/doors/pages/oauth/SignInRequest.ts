@@ -25,6 +25,8 @@ export type State =
   /** There is no such request, or not for this browser. */
   | { readonly kind: "over" }
   | { readonly kind: "choosing"; readonly request: SignInRequest }
+  /** The person has registered an agent, whose key is shown once. */
+  | { readonly kind: "registered"; readonly request: SignInRequest; readonly agent: SigningIn; readonly key: string }
   | { readonly kind: "deciding"; readonly request: SignInRequest; readonly agent: SigningIn }
   /** A person has answered, and the browser goes to `to`. `agent` is `null` if the person refused. */
   | { readonly kind: "answered"; readonly request: SignInRequest; readonly agent: SigningIn | null; readonly to: string }
