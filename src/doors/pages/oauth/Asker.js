@@ -16,6 +16,6 @@ export const Asker = ({ request: { client, redirect } }) => {
   return html`${client.host === null
       ? html`<p>A program that ${name ?? "gives no name"} asks for access to an agent on ${here}. ${name === null ? "Nobody knows whose program it is." : "Nobody has checked this name."}</p>`
       : html`<p><strong><bdi>${client.host}</bdi></strong> asks for access to an agent on ${here}.${name === null ? null : html` Its program ${name}.`}</p>`}
-    <p class="destination"><span>If you allow it, the access goes to</span><strong><bdi>${redirect.shown}</bdi></strong></p>
-    ${caution === null ? null : html`<p class="caution">${caution} Allow it only if you have just started this sign-in yourself.</p>`}`
+    <p class="destination"><span>If you choose Allow, the access goes to</span><strong><bdi>${redirect.shown}</bdi></strong></p>
+    ${caution === null ? null : html`<p class="caution">${caution} Choose Allow only if you have just started this sign-in yourself.</p>`}`
 }

@@ -13,7 +13,7 @@ import { Request } from "./Request.js"
 
 const request = new Request(new URLSearchParams(location.search).get("request") ?? "")
 
-const Over = () => html`<p>It has been answered, it is older than 15 minutes, or it began in another browser than this one.</p>
+const Over = () => html`<p>The request has been answered, is older than 15 minutes, or began in another browser.</p>
   <p>Go back to the program that sent you here, and connect to this server again there.</p>`
 
 const Page = () => {
