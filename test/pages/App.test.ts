@@ -22,7 +22,6 @@ interface Node {
 }
 declare const document: {
   readonly cookie: string
-  readonly activeElement: Node | null
   readonly documentElement: { readonly scrollWidth: number }
   readonly elementFromPoint: (x: number, y: number) => Node | null
 }
@@ -485,32 +484,21 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
       await page.goto(`${server.url}/app`)
-      const focusedName = () => page.evaluate(() => {
-        const element = document.activeElement
-        return `${element?.tagName} ${element?.getAttribute("aria-label") ?? element?.textContent?.trim() ?? ""} ${element?.getAttribute("type") ?? ""}`
-      })
-      const tabTo = async (what: RegExp) => {
-        for (let i = 0; i < 60; i++) {
-          if (what.test(await focusedName())) return
-          await page.keyboard.press("Tab")
-        }
-        assert.fail(`Tab never came to ${what}: it is at ${await focusedName()}`)
-      }
-      await tabTo(/^INPUT .*password/)
+      await watched.tabTo(/^INPUT .*password/)
       await page.keyboard.type(ada.key)
       await page.keyboard.press("Enter")
       await pane(page, ada).waitFor()
       await pane(page, ada).getByText("I am.").first().waitFor()
-      await tabTo(new RegExp(`BUTTON.*${bob.handle}`, "s"))
+      await watched.tabTo(new RegExp(`BUTTON.*${bob.handle}`, "s"))
       await page.keyboard.press("Enter")
       await message(pane(page, ada), "I am.").waitFor()
-      await tabTo(/^ARTICLE/)
+      await watched.tabTo(/^ARTICLE/)
       await page.keyboard.press("ArrowUp")
-      await eventually("the message above", async () => (await focusedName()).startsWith("ARTICLE You") ? true : undefined)
+      await eventually("the message above", async () => (await watched.focused()).startsWith("ARTICLE You") ? true : undefined)
       await page.keyboard.press("End")
-      await eventually("the newest", async () => (await focusedName()).startsWith(`ARTICLE @${bob.handle}`) ? true : undefined)
+      await eventually("the newest", async () => (await watched.focused()).startsWith(`ARTICLE @${bob.handle}`) ? true : undefined)
       await page.keyboard.press("r")
-      await eventually("the field", async () => (await focusedName()).startsWith("TEXTAREA") ? true : undefined)
+      await eventually("the field", async () => (await watched.focused()).startsWith("TEXTAREA") ? true : undefined)
       await page.keyboard.type("By keyboard.")
       await page.keyboard.press("Enter")
       await message(pane(page, ada), "By keyboard.").getByText("I am.").waitFor()

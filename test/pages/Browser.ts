@@ -11,7 +11,13 @@ const NAMES = ["chromium", "chromium-browser", "google-chrome"]
 export const CHROMIUM = process.env["CHROMIUM"] ??
   (process.env["PATH"] ?? "").split(delimiter).flatMap((folder) => NAMES.map((name) => join(folder, name))).find((path) => existsSync(path))
 
+interface Focused {
+  readonly tagName: string
+  readonly textContent: string | null
+  readonly getAttribute: (name: string) => string | null
+}
 declare const document: {
+  readonly activeElement: Focused | null
   readonly addEventListener: (
     type: string,
     listener: (event: Readonly<Record<"violatedDirective" | "blockedURI" | "sourceFile" | "lineNumber", string>>) => void
@@ -55,7 +61,7 @@ export class Watched {
       const url = request.url()
       if (!origins.some((origin) => url.startsWith(`${origin}/`)) && !/^(blob|data|about):/.test(url)) this.wrong.push(`request to ${url}`)
       // A key belongs into a header or a frame.
-      if (/ac_[\w-]{43}/.test(url)) this.wrong.push(`a key in ${url}`)
+      if (/\bac_[\w-]{43}/.test(url)) this.wrong.push(`a key in ${url}`)
     })
   }
 
@@ -94,6 +100,23 @@ export class Watched {
     const violations = await this.page.evaluate(`${AXE}; axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
       violations.map(({ id, help, nodes }) => id + ": " + help + "\\n  " + nodes.slice(0, 5).map(({ html, failureSummary }) => html.slice(0, 160) + "  " + failureSummary).join("\\n  ")))`)
     assert.deepStrictEqual(violations, [])
+  }
+
+  /** The tag, the name and the type of the element that has the focus. */
+  focused(): Promise<string> {
+    return this.page.evaluate(() => {
+      const element = document.activeElement
+      return `${element?.tagName} ${element?.getAttribute("aria-label") ?? element?.textContent?.trim() ?? ""} ${element?.getAttribute("type") ?? ""}`
+    })
+  }
+
+  /** Presses Tab until such an element has the focus. */
+  async tabTo(what: RegExp): Promise<void> {
+    for (let i = 0; i < 60; i++) {
+      if (what.test(await this.focused())) return
+      await this.page.keyboard.press("Tab")
+    }
+    assert.fail(`Tab never came to ${what}: it is at ${await this.focused()}`)
   }
 
   async close(): Promise<void> {

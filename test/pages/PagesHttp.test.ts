@@ -43,7 +43,7 @@ describe("pages", () => {
   })
 
   it("every page forbids inline script, eval, other origins and frames", async () => {
-    for (const path of ["/", "/app", "/console"]) {
+    for (const path of ["/", "/app", "/console", "/oauth/sign-in?request=orq_any"]) {
       const answer = await page(path)
       assert.strictEqual(answer.status, 200, path)
       const policy = answer.headers.get("content-security-policy") ?? ""
@@ -62,6 +62,18 @@ describe("pages", () => {
       assert.strictEqual(inline.length, path === "/" ? 0 : 1)
       assert.notMatch(html, /\son\w+=|style=/, path)
     }
+  })
+
+  it("the page of sign-in by OAuth is never stored, keeps the opener of a pop-up, and finds its files one level up", async () => {
+    const answer = await page("/oauth/sign-in?request=orq_any")
+    assert.strictEqual(answer.headers.get("cache-control"), "no-store")
+    assert.strictEqual(answer.headers.get("cross-origin-opener-policy"), "unsafe-none")
+    for (const path of ["/", "/app", "/console"]) assert.strictEqual((await page(path)).headers.get("cross-origin-opener-policy"), "same-origin", path)
+    const files = Array.from((await answer.text()).matchAll(/(?:src="|href="|":"\.\/)(\.\.\/[^"]+)"/g), ([, path]) => path ?? "")
+    assert.isAbove(files.length, 8)
+    for (const path of files) assert.strictEqual((await page(new URL(path, `${server.url}/oauth/sign-in`).pathname)).status, 200, path)
+    const slash = await page("/oauth/sign-in/?request=orq_any")
+    assert.deepStrictEqual([slash.status, slash.headers.get("location")], [308, "../sign-in?request=orq_any"])
   })
 
   it("pages are looked up again, what they load never is", async () => {

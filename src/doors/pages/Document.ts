@@ -7,7 +7,8 @@ export interface Document {
   readonly policy: string
 }
 
-const escaped = (text: string): string =>
+/** The text as HTML that shows it. */
+export const escaped = (text: string): string =>
   text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
 
 /**
@@ -38,13 +39,15 @@ interface Contents {
   readonly styles?: ReadonlyArray<string>
   /** The HTML of the page's body. */
   readonly body: string
+  /** The path from the page to the server's root, if the page is not beside it: `../`. */
+  readonly root?: string
   /** Origins that the page's scripts may reach, besides the server's own. */
   readonly stores?: ReadonlyArray<string>
 }
 
 /** Makes a page. All addresses in it are relative, so that it works behind a proxy that adds a path. */
-export const documentOf = (assets: Assets, { body, entry, stores = [], styles = [], title }: Contents): Document => {
-  const base = `assets/${assets.version}/`
+export const documentOf = (assets: Assets, { body, entry, root = "", stores = [], styles = [], title }: Contents): Document => {
+  const base = `${root}assets/${assets.version}/`
   const importMap = entry === undefined ? undefined : JSON.stringify({
     imports: Object.fromEntries(Object.entries(assets.packages).map(([name, path]) => [name, `./${base}${path}`]))
   })

@@ -1,8 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Blobs } from "#ground/files/Blobs"
 import { loadAssets } from "./Assets.ts"
 import { type Document, documentOf } from "./Document.ts"
+import { signInProblem } from "./SignInProblem.ts"
 import { sendStatic, type StaticBody, staticBody } from "./StaticBody.ts"
 import { welcome } from "./Welcome.ts"
 
@@ -14,24 +15,20 @@ const guarded = {
   "cross-origin-resource-policy": "same-origin"
 }
 
-/** A page, ready to be sent. */
-interface Made {
-  readonly body: StaticBody
-  readonly policy: string
-}
-
-const made = ({ html, policy }: Document): Effect.Effect<Made> =>
-  Effect.map(Effect.promise(() => staticBody(Buffer.from(html), "text/html; charset=utf-8")), (body) => ({ body, policy }))
-
-const sendDocument = (request: HttpServerRequest.HttpServerRequest, { body, policy }: Made) =>
-  sendStatic(request, body, {
-    ...guarded,
-    "content-security-policy": policy,
-    "cross-origin-opener-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "x-frame-options": "DENY",
-    "cache-control": "no-cache"
-  }, "Accept")
+/** Makes a page ready to be sent. The body is compressed once. */
+const made = ({ html, policy }: Document, headers: Readonly<Record<string, string>>): Effect.Effect<Send> =>
+  Effect.map(
+    Effect.promise(() => staticBody(Buffer.from(html), "text/html; charset=utf-8")),
+    (body): Send => (request) => Effect.succeed(sendStatic(request, body, {
+      ...guarded,
+      "content-security-policy": policy,
+      "cross-origin-opener-policy": "same-origin",
+      "permissions-policy": "camera=(), geolocation=(), microphone=()",
+      "x-frame-options": "DENY",
+      "cache-control": "no-cache",
+      ...headers
+    }, "Accept"))
+  )
 
 /** Sends a file. If `current` is true, the path names the current version of the files, so clients may cache the answer for good. */
 const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBody, current: boolean) =>
@@ -49,6 +46,8 @@ export const wantsPage = (accept: string | undefined): boolean => {
   return html > json || (html > 0 && html === json && [...weights.keys()].indexOf("text/html") < [...weights.keys()].indexOf("application/json"))
 }
 
+const STARTING = `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
+
 type Send = (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<HttpServerResponse.HttpServerResponse>
 
 /** The pages of this server (wire.md O). Each page is made at its first request. */
@@ -56,6 +55,13 @@ export class Pages extends Context.Service<Pages, {
   readonly welcome: Send
   readonly app: Send
   readonly console: Send
+  /** The page on which a person lets a program use an agent (P, "Sign-in page"). */
+  readonly signIn: Send
+  /** A page that says why a sign-in cannot begin, with status 400. `message` is shown as text. */
+  readonly problem: (
+    request: HttpServerRequest.HttpServerRequest,
+    message: string
+  ) => Effect.Effect<HttpServerResponse.HttpServerResponse>
   /** Answers with the file at this path; undefined if there is none. */
   readonly asset: (
     request: HttpServerRequest.HttpServerRequest,
@@ -73,8 +79,11 @@ export class Pages extends Context.Service<Pages, {
         Effect.map((url) => [new URL(url).origin]),
         Effect.orElseSucceed((): ReadonlyArray<string> => [])
       )
-      const page = (make: Effect.Effect<Document>): Effect.Effect<Send> =>
-        Effect.map(Effect.cached(Effect.flatMap(make, made)), (made): Send => (request) => Effect.map(made, (page) => sendDocument(request, page)))
+      const page = (make: Effect.Effect<Document>, headers: Readonly<Record<string, string>> = {}): Effect.Effect<Send> =>
+        Effect.map(
+          Effect.cached(Effect.flatMap(make, (document) => made(document, headers))),
+          (sender): Send => (request) => Effect.flatMap(sender, (send) => send(request))
+        )
       return Pages.of({
         welcome: yield* page(Effect.map(assets, (all) => documentOf(all, welcome))),
         app: yield* page(Effect.gen(function*() {
@@ -82,7 +91,7 @@ export class Pages extends Context.Service<Pages, {
             title: "Parley",
             entry: "app/Main.js",
             stores: yield* store,
-            body: `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
+            body: STARTING
           })
         })),
         console: yield* page(Effect.map(assets, (all) =>
@@ -90,8 +99,18 @@ export class Pages extends Context.Service<Pages, {
             title: "Parley console",
             entry: "console/Main.js",
             styles: ["packages/uplot/style.css"],
-            body: `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
+            body: STARTING
           }))),
+        signIn: yield* page(
+          Effect.map(assets, (all) => documentOf(all, { title: "Connect a program · Parley", entry: "oauth/Main.js", root: "../", body: STARTING })),
+          // In a pop-up, the page to which the browser returns needs its opener.
+          { "cache-control": "no-store", "cross-origin-opener-policy": "unsafe-none" }
+        ),
+        problem: (request, message) =>
+          Effect.flatMap(assets, (all) => made(documentOf(all, signInProblem(message)), { "cache-control": "no-store" })).pipe(
+            Effect.flatMap((send) => send(request)),
+            Effect.map(HttpServerResponse.setStatus(400))
+          ),
         asset: (request, version, path) =>
           Effect.map(assets, ({ files, version: current }) => {
             const asset = files.get(path)

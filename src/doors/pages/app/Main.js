@@ -6,7 +6,7 @@ import { ThemeChoice } from "../shared/Theme.js"
 import { Monogram } from "../shared/Widgets.js"
 import { Acknowledger, AgentPane } from "./AgentPane.js"
 import { Refused } from "../client/Api.js"
-import { forget, keep, kept } from "../client/Keys.js"
+import { assertKey, forget, keep, kept, UNKNOWN_KEY } from "../client/Keys.js"
 import { Session } from "../client/Session.js"
 import { SignIn } from "./SignIn.js"
 
@@ -30,7 +30,7 @@ const show = (session) => {
 
 /** @param {string} key @param {{ keep: boolean, watching: boolean }} options */
 const signIn = async (key, { keep: keeps, watching }) => {
-  if (!/^ac_[\w-]{43}$/.test(key)) throw new Error("This is not a key: keys begin with ac_ and have 46 characters.")
+  assertKey(key)
   const there = sessions.peek().find((one) => one.key === key)
   if (there !== undefined) return show(there)
   const session = new Session(key, watching)
@@ -38,7 +38,7 @@ const signIn = async (key, { keep: keeps, watching }) => {
     await session.begin()
   } catch (error) {
     session.end()
-    if (error instanceof Refused && error.status === 401) throw new Error("The server does not know this key. It may have been replaced.", { cause: error })
+    if (error instanceof Refused && error.status === 401) throw new Error(UNKNOWN_KEY, { cause: error })
     throw error
   }
   if (keeps && !keep(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")

@@ -1,5 +1,5 @@
-/** The server's address, from which this page was loaded. */
-const base = new URL("./", document.baseURI)
+/** The server's address. This module is at `assets/<version>/client/Api.js` below it. */
+const base = new URL("../../../", import.meta.url)
 
 /** @param {string} path begins without a slash */
 export const urlOf = (path) => new URL(path, base).href
@@ -58,8 +58,8 @@ const send = async (url, init) => {
   let response
   try {
     response = await fetch(url, {
-      ...init,
       credentials: "omit",
+      ...init,
       cache: "no-store",
       signal: AbortSignal.timeout(PATIENCE_MS)
     })
@@ -88,13 +88,16 @@ export const freshId = () =>
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 /**
- * The public API with one key, or with none. A request that changes something has an Idempotency-Key, so that it can be repeated if
+ * The public API with one key, or with none. With `cookies`, requests have the cookies of this server, as the API of the sign-in page
+ * needs. A request that changes something has an Idempotency-Key, so that it can be repeated if
  * its answer is lost. A request is tried up to three times, except for one that changes something without a key.
  */
 export class Api {
-  /** @param {string | undefined} key */
-  constructor(key) {
+  /** @param {string | undefined} key @param {{ cookies?: boolean }} [options] */
+  constructor(key, { cookies = false } = {}) {
     this.key = key
+    /** @type {RequestCredentials} */
+    this.credentials = cookies ? "same-origin" : "omit"
   }
 
   /**
@@ -112,7 +115,7 @@ export class Api {
     if (body !== undefined) headers["content-type"] = "application/json"
     for (let attempt = 1;; attempt++) {
       try {
-        const response = await send(urlOf(path), { method, headers, body: body === undefined ? null : JSON.stringify(body) })
+        const response = await send(urlOf(path), { method, headers, credentials: this.credentials, body: body === undefined ? null : JSON.stringify(body) })
         return await response.json()
       } catch (error) {
         if (!(error instanceof Refused) || !repeatable || !error.passing || attempt === 3 || (error.retryAfter ?? 0) > 5) throw error

@@ -1,5 +1,12 @@
 const NAME = "parley.keys"
 
+/** Fails with words for a person if this cannot be a key. @param {string} text */
+export const assertKey = (text) => {
+  if (!/^ac_[\w-]{43}$/.test(text)) throw new Error("This is not a key: keys begin with ac_ and have 46 characters.")
+}
+
+export const UNKNOWN_KEY = "The server does not know this key. It may have been replaced."
+
 /** @typedef {{ readonly key: string, readonly watching: boolean }} Kept */
 
 /** The keys that are stored in this browser at the person's request. @returns {ReadonlyArray<Kept>} */

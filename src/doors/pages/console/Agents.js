@@ -1,9 +1,10 @@
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
+import { Problem } from "../shared/Problem.js"
 import { exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
-import { Filters, More, Problem, State, Table, useActions } from "./Parts.js"
+import { Filters, More, State, Table, useActions } from "./Parts.js"
 
 export const Agents = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ handle: "", email: "", status: "", order: "" }))

@@ -1,9 +1,10 @@
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
+import { Problem } from "../shared/Problem.js"
 import { exactly, number } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
-import { AgentLink, Filters, More, Problem, State, Table, useActions } from "./Parts.js"
+import { AgentLink, Filters, More, State, Table, useActions } from "./Parts.js"
 
 export const Groups = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ name: "", member: "" }))

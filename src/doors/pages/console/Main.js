@@ -2,13 +2,13 @@ import { signal } from "@preact/signals"
 import { render } from "preact"
 import { useEffect } from "preact/hooks"
 import { html } from "../shared/Html.js"
+import { Problem } from "../shared/Problem.js"
 import { ThemeChoice } from "../shared/Theme.js"
 import { Agent, Agents } from "./Agents.js"
 import { call, onOutside, Refused, textOf } from "./Api.js"
 import { Audit, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
 import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
-import { Problem } from "./Parts.js"
 
 /**
  * The operator's session; null if nobody is signed in, undefined while this is not known yet.

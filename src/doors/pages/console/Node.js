@@ -1,11 +1,12 @@
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
+import { Problem } from "../shared/Problem.js"
 import { exactly, number, sizeOf } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useRead } from "./Api.js"
 import { overview } from "./Overview.js"
 import { Plot } from "./Plot.js"
-import { Problem, State, useActions } from "./Parts.js"
+import { State, useActions } from "./Parts.js"
 
 /** One node: its figures, and the actions that an operator can take on it. @param {{ address: string }} props */
 export const Node = ({ address }) => {

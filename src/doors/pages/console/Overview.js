@@ -1,10 +1,11 @@
 import { signal } from "@preact/signals"
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
+import { Problem } from "../shared/Problem.js"
 import { exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
 import { call, streamUrl, textOf } from "./Api.js"
 import { Plot } from "./Plot.js"
-import { Problem, State, Table } from "./Parts.js"
+import { State, Table } from "./Parts.js"
 
 const MOST = 60
 

@@ -12,9 +12,6 @@ const tones = {
 /** @param {{ state: string, label?: string }} props */
 export const State = ({ label, state }) => html`<span class=${classes("state-tag", tones[state] ?? "plain")}>${label ?? state.replace("_", " ")}</span>`
 
-/** @param {{ text: string | null }} props */
-export const Problem = ({ text }) => text === null ? null : html`<p class="problem" role="alert">${text}</p>`
-
 /**
  * A table that scrolls sideways if it is too wide, also by keyboard. A head that begins with `#` marks a column of numbers.
  * @param {{ label: string, heads: ReadonlyArray<string>, rows: ReadonlyArray<any> | null, empty: string, numbers?: ReadonlyArray<number> }} props

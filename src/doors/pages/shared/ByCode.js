@@ -1,0 +1,44 @@
+import { useState } from "preact/hooks"
+import { Field, useForm } from "./Forms.js"
+import { html } from "./Html.js"
+import { Problem } from "./Problem.js"
+
+/**
+ * Asks for an e-mail address, lets the server mail a code to it, and takes the code.
+ * @param {object} props
+ * @param {boolean} [props.registers] whether the code is for a new agent, whose handle is asked for too. Otherwise the form does not say
+ * whether an account has the address.
+ * @param {(fields: object) => Promise<{ pending_id: string }>} props.onAsk
+ * @param {(answer: { pending_id: string, code: string }) => Promise<unknown>} props.onCode
+ */
+export const ByCode = ({ onAsk, onCode, registers = false }) => {
+  const [fields, setFields] = useState({ email: "", handle: "", display_name: "" })
+  const [pending, setPending] = useState(/** @type {string | null} */ (null))
+  const [code, setCode] = useState("")
+  const { busy, during, problem } = useForm()
+  const field = (/** @type {keyof typeof fields} */ name, /** @type {string} */ label, /** @type {object} */ more) =>
+    html`<${Field} ...${more} label=${label} value=${fields[name]} onText=${(/** @type {string} */ text) => setFields({ ...fields, [name]: text })} />`
+
+  if (pending !== null) {
+    return html`<form class="stack" key="code" onSubmit=${during(() => onCode({ pending_id: pending, code: code.trim() }))}>
+      <p>${registers ? "A" : "If an account has this address, a"} mail with a code of six digits was sent to <strong>${fields.email}</strong>.</p>
+      <p class="hint">A server without a mail server, as after <code>npm start</code>, prints the code in its terminal.</p>
+      <${Field} label="Code" required inputmode="numeric" pattern="\\s*[0-9]{6}\\s*" title="Six digits" autocomplete="one-time-code" value=${code} onText=${setCode} />
+      <${Problem} text=${problem} />
+      <p class="row"><button type="submit" class="primary" disabled=${busy}>Continue</button>
+        <button type="button" onClick=${during(async () => setPending(null))}>Back</button></p>
+    </form>`
+  }
+  return html`<form class="stack" key="address" onSubmit=${during(async () => {
+    const { display_name, email, handle } = fields
+    const { pending_id } = await onAsk(registers ? { email, handle, ...display_name === "" ? {} : { display_name } } : { email })
+    setCode("")
+    setPending(pending_id)
+  })}>
+    ${field("email", "E-mail address", { type: "email", required: true, autocomplete: "email" })}
+    ${registers ? html`${field("handle", "Handle", { required: true, autocomplete: "off", autocapitalize: "none", placeholder: "3 to 30 of a–z, 0–9 and -" })}
+      ${field("display_name", "Display name (optional)", { maxlength: 100, autocomplete: "off" })}` : null}
+    <${Problem} text=${problem} />
+    <button type="submit" class="primary" disabled=${busy}>Mail me a code</button>
+  </form>`
+}
