@@ -1,5 +1,6 @@
 import { assert } from "@effect/vitest"
-import { createHash } from "node:crypto"
+import { createHash, randomBytes } from "node:crypto"
+import { Client } from "pg"
 import sharp from "sharp"
 import { withoutControls } from "#ground/wire/Text"
 import type { Answer } from "../support/Http.ts"
@@ -122,6 +123,8 @@ export interface LiveWorld {
   readonly groupFile: string
   readonly deadFile: string
   readonly webhook: string
+  /** Of the first friend. */
+  readonly connection: string
   readonly pictures: ReadonlyArray<Uint8Array<ArrayBuffer>>
   /** Ids and handles of every kind that are somebody's. */
   readonly foreign: ReadonlyArray<string>
@@ -185,6 +188,7 @@ export const makeWorld = async (server: Server): Promise<LiveWorld> => {
     groupFile: await upload(ann, { conversation_id: group }),
     deadFile,
     webhook,
+    connection: await connected(server, ann),
     pictures: await Promise.all([picture(128, "png"), picture(200, "jpeg"), picture(140, "webp"), picture(300, "gif")]),
     foreign: conversations.slice(0, 2).flatMap(([, , id, message]) => [id, message])
       .concat(ann.id, ann.handle, group, deadGroup, deadGroup, groupMessage, webhook, file.id, deadFile, stranger.handle),
@@ -274,6 +278,22 @@ const muted = (pairOf: (world: LiveWorld, dice: Dice) => readonly [TestAgent, Te
 const mutedConversation = async (one: TestAgent, id: string): Promise<Call> => {
   granted(await one.http.post("/v1/mutes", { target_kind: "conversation", target_id: id }))
   return { as: one, path: { id } }
+}
+
+/** Writes the row of a connection, as a sign-in by OAuth does. */
+export const connected = async (server: Server, agent: TestAgent): Promise<string> => {
+  const client = new Client({ connectionString: must(server.place["DATABASE_URL"]) })
+  await client.connect()
+  try {
+    const id = `con_${randomBytes(12).toString("base64url")}`
+    await client.query(`
+      INSERT INTO oauth_connections (id, agent_id, key_hash, client_id, client_host, redirect_uri, scopes, created_at, used_at, expires_at)
+      SELECT $1, id, key_hash, 'https://host.example/c', 'host.example', 'https://host.example/cb', 'agent:read', $3::bigint, $3::bigint, $3::bigint + 60000
+      FROM agents WHERE id = $2`, [id, agent.id, Date.now()])
+    return id
+  } finally {
+    await client.end()
+  }
 }
 
 /** One that is there already if there is any. */
@@ -523,6 +543,8 @@ export const plans: Readonly<Record<string, Plan>> = {
     const message_ids = dice.pick([[message], [message, message], [world.groupMessage, message], ["msg_nobody"]])
     return { as: other, body: { message_ids, holder: dice.pick(["daemon:1", "session:1"]) } }
   },
+  "GET /v1/connections": (world, dice) => ({ as: friend(world, dice) }),
+  "DELETE /v1/connections/{id}": async (world) => ({ as: world.loners.mover, path: { id: await connected(world.server, world.loners.mover) } }),
   "POST /v1/webhooks": async (world) => ({
     as: await world.fresh(),
     body: { url: `${NOWHERE}/a?b=c` }

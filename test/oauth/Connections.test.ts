@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
 import { Accounts } from "#domain/agents/Accounts"
 import { Connections, type Issued, type NotIssued } from "#domain/oauth/Connections"
-import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { ConnectionsRepo, lastUsedAt } from "#domain/oauth/ConnectionsRepo"
 import { REPEAT_MS } from "#domain/oauth/Tokens"
 import { Secrets } from "#ground/database/Secrets"
 import { eachDatabase } from "../support/Databases.ts"
@@ -210,6 +210,24 @@ eachDatabase((database) => {
         yield* leap("1 second")
         assert.isFalse(yield* isLive(first.access))
         assert.isTrue(yield* isLive(stranger.first.access))
+      }))
+
+    it.effect("the last use of a connection is that of its tokens, and the exchange of the code is none", () =>
+      Effect.gen(function*() {
+        const { agent, connections, redeemed } = yield* begin()
+        const lastUse = Effect.map(connections.list(agent.id), ([connection]) => {
+          const usedAt = lastUsedAt(connection!)
+          return usedAt === null ? null : usedAt - connection!.createdAt
+        })
+        yield* leap("1 second")
+        const { access, refresh } = issuedOf(yield* connections.redeem(redeemed))
+        assert.isNull(yield* lastUse)
+        yield* leap("1 second")
+        assert.isTrue(yield* isLive(access))
+        assert.strictEqual(yield* lastUse, 2_000)
+        yield* leap("1 second")
+        yield* connections.refresh(refresh, clientId)
+        assert.strictEqual(yield* lastUse, 3_000)
       }))
 
     it.effect("of 51 connections, the one that was unused longest gives way", () =>

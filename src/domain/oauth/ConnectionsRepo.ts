@@ -18,8 +18,13 @@ export interface StoredConnection extends NewConnection {
   /** The hash of the key that the agent had when the connection was made. */
   readonly keyHash: Buffer
   readonly createdAt: number
+  /** When a token was last used; `createdAt` if none was. */
   readonly usedAt: number
 }
+
+/** When a token of the connection was last used; `null` if none was. */
+export const lastUsedAt = ({ createdAt, usedAt }: Pick<StoredConnection, "createdAt" | "usedAt">): number | null =>
+  usedAt > createdAt ? usedAt : null
 
 /** A code or a refresh token, with its connection, both locked until the transaction ends. */
 export interface Presented extends StoredConnection {
@@ -90,9 +95,10 @@ const SUCCESSOR = `SELECT min(used_at) AS "usedAt" FROM oauth_tokens WHERE conne
 /** A repeat finds its pair and prolongs it, because the pair is of use only from the moment in which an answer arrives. */
 const EXCHANGE = `
 WITH exchanged AS (
-  UPDATE oauth_tokens SET exchanged = true, used_at = COALESCE(used_at, $6) WHERE hash = $1 RETURNING connection_id
+  UPDATE oauth_tokens SET exchanged = true, used_at = COALESCE(used_at, $6) WHERE hash = $1 RETURNING connection_id, kind
 ), used AS (
-  UPDATE oauth_connections SET used_at = GREATEST(used_at, $6), expires_at = GREATEST(expires_at, $5)
+  UPDATE oauth_connections SET expires_at = GREATEST(expires_at, $5),
+    used_at = CASE (SELECT kind FROM exchanged) WHEN 'refresh' THEN GREATEST(used_at, $6) ELSE used_at END
   WHERE id = (SELECT connection_id FROM exchanged)
 )
 INSERT INTO oauth_tokens (hash, connection_id, kind, parent, expires_at)
