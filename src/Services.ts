@@ -42,7 +42,7 @@ import { BlobsLive } from "#ground/files/BlobsLive"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
-import { Mailer } from "#ground/platform/Mailer"
+import { Mailer, MailQueue } from "#ground/platform/Mailer"
 import { PresenceRepo } from "#domain/presence/PresenceRepo"
 import { Presences } from "#domain/presence/Presences"
 import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
@@ -112,7 +112,7 @@ export const services = Layer.mergeAll(Registration.layer, AuthorizationRequests
     GroupsRepo.layer,
     IdempotencyRepo.layer,
     IdempotentIds.layer,
-    Mailer.layer,
+    Layer.provideMerge(MailQueue.layer, Mailer.layer),
     MessageRetention.layer,
     MutesRepo.layer,
     PresenceRepo.layer,
