@@ -26,6 +26,19 @@ export interface StoredConnection extends NewConnection {
 export const lastUsedAt = ({ createdAt, usedAt }: Pick<StoredConnection, "createdAt" | "usedAt">): number | null =>
   usedAt > createdAt ? usedAt : null
 
+/** Why a connection ends before its time, and who ends it, for the audit log. */
+export interface Ending {
+  /** An operator, or `server` if no operator ends it. */
+  readonly operator: string
+  readonly why:
+    | "revoked by the host"
+    | "disconnected by the agent"
+    | "ended by an operator"
+    | "replaced by newer connections"
+    | "a code was used again"
+    | "a refresh token was used again"
+}
+
 /** A code or a refresh token, with its connection, both locked until the transaction ends. */
 export interface Presented extends StoredConnection {
   readonly kind: "code" | "refresh"
@@ -60,22 +73,33 @@ WITH made AS (
   INSERT INTO oauth_connections
     (id, agent_id, key_hash, client_id, client_name, client_host, redirect_uri, scopes, created_at, used_at, expires_at)
   SELECT $1, id, key_hash, $3, $4, $5, $6, $7, $8, $8, $11 FROM agents WHERE id = $2 AND key_hash IS NOT NULL FOR SHARE
-  RETURNING id
+  RETURNING id, agent_id
+), noted AS (
+  INSERT INTO audit_log (at, operator, action, agent_id, reason) SELECT $8::bigint, 'server', 'grant connection', agent_id, $12::text FROM made
 )
 INSERT INTO oauth_tokens (hash, connection_id, kind, challenge, expires_at)
 SELECT $9, id, 'code', $10, $11 FROM made RETURNING connection_id`
 
-const remove = (which: string): string => `
+const remove = (which: string, further = ""): string => `
 WITH gone AS (DELETE FROM oauth_connections c WHERE ${which} RETURNING ${COLUMNS}),
-  tokens AS (DELETE FROM oauth_tokens WHERE connection_id IN (SELECT id FROM gone))
+  tokens AS (DELETE FROM oauth_tokens WHERE connection_id IN (SELECT id FROM gone))${further}
 SELECT * FROM gone`
+
+/** Removes connections, and notes the end of those that were live. $1 is the time, $2 the operator, and $3 the reason. */
+const end = (which: string): string =>
+  remove(which, `,
+  noted AS (
+    INSERT INTO audit_log (at, operator, action, agent_id, reason)
+    SELECT $1::bigint, $2::text, 'end connection', a.id, c.id || ': ' || $3::text
+    FROM gone c JOIN agents a ON a.id = c."agentId" AND a.key_hash = c."keyHash"
+  )`)
 
 /** Locks the rows first, so that two requests that remove some of them at once do not wait for each other in a circle. */
 const someOf = (which: string): string => `c.id IN (SELECT id FROM oauth_connections WHERE ${which} FOR UPDATE SKIP LOCKED)`
 
-const REMOVE = remove("c.id = $1 AND c.agent_id = $2")
-const REMOVE_BEYOND = remove(someOf(`id IN (
-  SELECT id FROM oauth_connections WHERE agent_id = $1 AND id <> $2 ORDER BY used_at DESC, id OFFSET $3)`))
+const END = end("c.id = $4 AND c.agent_id = $5")
+const END_BEYOND = end(someOf(`id IN (
+  SELECT id FROM oauth_connections WHERE agent_id = $4 AND id <> $5 ORDER BY used_at DESC, id OFFSET $6)`))
 const REMOVE_ALL = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE agent_id = $1 LIMIT $2)"))
 /** The connections of a key that is gone stay until then too. They have no effect, and count for the agent's 50. */
 const SWEEP = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)"))
@@ -127,10 +151,23 @@ WHERE t.hash = $1 AND t.kind IN ('access', 'refresh')`
 
 /** All SQL on connections and their tokens. Tokens are passed as SHA-256, times in milliseconds. */
 export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
-  /** Stores a connection and the code that it begins with. Returns `false` if the account has ended. */
-  readonly insert: (connection: NewConnection, at: number, code: Buffer, challenge: string, codeExpiresAt: number) => Effect.Effect<boolean, Unavailable>
-  /** Removes the connections of an agent that were unused longest, beyond `most` besides this one. */
-  readonly removeBeyond: (agentId: string, id: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
+  /** Stores a connection and the code that it begins with, and notes it in the audit log. Returns `false` if the account has ended. */
+  readonly insert: (
+    connection: NewConnection,
+    at: number,
+    code: Buffer,
+    challenge: string,
+    codeExpiresAt: number,
+    note: string
+  ) => Effect.Effect<boolean, Unavailable>
+  /** Ends the connections of an agent that were unused longest, beyond `most` besides this one, and returns them. */
+  readonly endBeyond: (
+    agentId: string,
+    id: string,
+    most: number,
+    at: number,
+    ending: Ending
+  ) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** The live connections of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Locks a code or refresh token of a live connection, and the connection. Run it in the transaction that exchanges it. */
@@ -154,8 +191,8 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
   readonly used: (hash: Buffer, at: number) => Effect.Effect<void, Unavailable>
   /** The connection of an access or refresh token, whether or not either is live. */
   readonly ofToken: (hash: Buffer) => Effect.Effect<Pick<NewConnection, "id" | "agentId" | "clientId"> | undefined, Unavailable>
-  /** Removes a connection with its tokens, and returns it. Returns `undefined` if the agent has no such connection. */
-  readonly remove: (id: string, agentId: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Ends a connection of the agent: removes it with its tokens, and returns it. Returns `undefined` if there is no such connection. */
+  readonly end: (id: string, agentId: string, at: number, ending: Ending) => Effect.Effect<StoredConnection | undefined, Unavailable>
   /** Removes up to `most` connections of an agent, and returns them. */
   readonly removeAll: (agentId: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Removes up to `most` connections that have expired by the time `at`, and up to `most` expired tokens; returns the larger count. */
@@ -166,7 +203,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
     Effect.gen(function*() {
       const { prepared } = yield* Database
       const insert = prepared("insert_oauth_connection", INSERT)
-      const removeBeyond = prepared<StoredConnection>("remove_oauth_connections_beyond", REMOVE_BEYOND)
+      const endBeyond = prepared<StoredConnection>("end_oauth_connections_beyond", END_BEYOND)
       const list = prepared<StoredConnection>("list_oauth_connections", LIST)
       const lock = prepared<Presented>("lock_oauth_token", LOCK)
       const successor = prepared<{ readonly usedAt: number | null }>("oauth_successor", SUCCESSOR)
@@ -175,18 +212,18 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
       const grant = prepared<Grant>("oauth_grant", GRANT)
       const used = prepared("use_oauth_token", USED)
       const ofToken = prepared<Pick<NewConnection, "id" | "agentId" | "clientId">>("oauth_connection_of_token", FIND_REVOKED)
-      const removeOne = prepared<StoredConnection>("remove_oauth_connection", REMOVE)
+      const end = prepared<StoredConnection>("end_oauth_connection", END)
       const removeAll = prepared<StoredConnection>("remove_oauth_connections_of_agent", REMOVE_ALL)
       const sweep = prepared("sweep_oauth_connections", SWEEP)
       const sweepTokens = prepared("sweep_oauth_tokens", SWEEP_TOKENS)
 
       return ConnectionsRepo.of({
-        insert: (c, at, code, challenge, codeExpiresAt) =>
+        insert: (c, at, code, challenge, codeExpiresAt, note) =>
           Effect.map(
-            insert([c.id, c.agentId, c.clientId, c.clientName, c.clientHost, c.redirectUri, c.scopes, at, code, challenge, codeExpiresAt]),
+            insert([c.id, c.agentId, c.clientId, c.clientName, c.clientHost, c.redirectUri, c.scopes, at, code, challenge, codeExpiresAt, note]),
             (rows) => rows.length > 0
           ),
-        removeBeyond: (agentId, id, most) => removeBeyond([agentId, id, most]),
+        endBeyond: (agentId, id, most, at, { operator, why }) => endBeyond([at, operator, why, agentId, id, most]),
         list: (agentId) => list([agentId]),
         lock: (hash) => Effect.map(lock([hash]), ([row]) => row),
         successorUsedAt: (connectionId, hash) => Effect.map(successor([connectionId, hash]), ([row]) => row!.usedAt),
@@ -196,7 +233,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
         grant: (hash, at) => Effect.map(grant([hash, at]), ([row]) => row),
         used: (hash, at) => Effect.asVoid(used([hash, at])),
         ofToken: (hash) => Effect.map(ofToken([hash]), ([row]) => row),
-        remove: (id, agentId) => Effect.map(removeOne([id, agentId]), ([row]) => row),
+        end: (id, agentId, at, { operator, why }) => Effect.map(end([at, operator, why, id, agentId]), ([row]) => row),
         removeAll: (agentId, most) => removeAll([agentId, most]),
         sweep: (at, most) =>
           Effect.zipWith(sweepTokens([at, most]), sweep([at, most]), (tokens, connections) => Math.max(tokens.length, connections.length))
