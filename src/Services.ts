@@ -49,6 +49,7 @@ import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
 import { Clients } from "#domain/oauth/Clients"
 import { Connections } from "#domain/oauth/Connections"
 import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { Refusals } from "#domain/oauth/Refusals"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { PresenceStore } from "#domain/presence/PresenceStore"
 import { Limits } from "#ground/rates/Limits"
@@ -120,6 +121,7 @@ export const services = Layer.mergeAll(Registration.layer, AuthorizationRequests
     PresenceStore.layer,
     LargeReads.layer,
     RateLimits.layer,
+    Refusals.layer,
     RepliesRepo.layer,
     RequestsRepo.layer,
     Secrets.layer,

@@ -76,11 +76,11 @@ const doors = {
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
   service: ["auth", "pages", "realtime"],
   /** What operators do and see: one service for each thing, on which the next two rooms render. */
-  operator: ["agents", "messages", "push", "enforcement", "registration", "service"],
+  operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "service"],
   /** The operators' command line. */
   admin: ["agents", "archives", "operator"],
   /** The operators' API. */
-  console: ["agents", "auth", "operator", "service"],
+  console: ["agents", "auth", "oauth", "operator", "service"],
   mcp: [
     "agents",
     "messages",

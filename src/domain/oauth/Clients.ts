@@ -8,6 +8,7 @@ import { cacheMs, documentUrl, readDocument } from "./ClientDocument.ts"
 import { type AuthMethod, clientIdOf, isSecretOf, type Registered, registeredOf, SALT_BYTES, secretOf } from "./ClientId.ts"
 import { SCHEMES } from "./RedirectUri.ts"
 import { DocumentFailed, DocumentFetch } from "./DocumentFetch.ts"
+import { Refusals } from "./Refusals.ts"
 
 /** How a client shows at `/token` who it is. */
 export interface Credentials {
@@ -33,7 +34,10 @@ const SWEEP = `DELETE FROM oauth_documents WHERE client_id IN (
 export class Clients extends Context.Service<Clients, {
   /** Registers a client. The secret is `null` if the client has asked for none. */
   readonly register: (metadata: Registered) => { readonly id: string; readonly secret: string | null }
-  /** The client with this id; `undefined` if there is none. Fails with `DocumentFailed` if its document cannot be read. */
+  /**
+   * The client with this id, without the redirect URIs that operators have refused; `undefined` if there is no such client, or none of its
+   * redirect URIs is left. Fails with `DocumentFailed` if its document cannot be read.
+   */
   readonly find: (id: string) => Effect.Effect<Client | undefined, DocumentFailed | Unavailable>
   /** Whether the credentials are those of a client that has registered, or of one with a document, which has no secret. */
   readonly authenticate: (credentials: Credentials) => boolean
@@ -49,6 +53,7 @@ export class Clients extends Context.Service<Clients, {
       const { clients: keys } = yield* Secrets
       const key = keys[0]!
       const fetch = yield* DocumentFetch
+      const refusals = yield* Refusals
       const cached = prepared<{ readonly body: string }>("cached_oauth_document", CACHED)
       const cache = prepared("cache_oauth_document", CACHE)
       const sweep = prepared("sweep_oauth_documents", SWEEP)
@@ -64,20 +69,24 @@ export class Clients extends Context.Service<Clients, {
         return client
       })
 
+      const known = (id: string): Effect.Effect<Client | undefined, DocumentFailed | Unavailable> => {
+        const url = documentUrl(id)
+        if (url !== undefined) return described(id, url)
+        const registered = registeredOf(keys, id)
+        return Effect.succeed(registered && { id, source: "registered", redirectUris: registered.redirectUris, name: registered.name })
+      }
+
       return Clients.of({
         register: (metadata) => {
           const id = clientIdOf(key, metadata, ids.bytes(SALT_BYTES))
           return { id, secret: metadata.method === "none" ? null : secretOf(key, id) }
         },
-        find: Effect.fn("Clients.find")((id) =>
-          Effect.suspend((): Effect.Effect<Client | undefined, DocumentFailed | Unavailable> => {
-            const url = documentUrl(id)
-            if (url !== undefined) return described(id, url)
-            const known = registeredOf(keys, id)
-            return Effect.succeed(
-              known === undefined ? undefined : { id, source: "registered", redirectUris: known.redirectUris, name: known.name }
-            )
-          })),
+        find: Effect.fn("Clients.find")(function*(id) {
+          const client = yield* known(id)
+          if (client === undefined) return undefined
+          const redirectUris = yield* refusals.permitted(id, client.redirectUris)
+          return redirectUris.length === 0 ? undefined : { ...client, redirectUris }
+        }),
         authenticate: ({ clientId, method, secret }) => {
           if (documentUrl(clientId) !== undefined) return method === "none" && secret === null
           const known = registeredOf(keys, clientId)

@@ -13,6 +13,7 @@ import { Unauthorized, type Unavailable } from "#ground/wire/WireError"
 import { connectionMail } from "./ConnectionMail.ts"
 import { ConnectionsRepo, type Ending, type Grant, type NewConnection, type Presented, type StoredConnection } from "./ConnectionsRepo.ts"
 import { shownOf } from "./RedirectUri.ts"
+import { Refusals } from "./Refusals.ts"
 import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
 import { codeOf, fits, isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome } from "./Tokens.ts"
 
@@ -82,6 +83,10 @@ export class Connections extends Context.Service<Connections, {
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Ends a connection of the agent and returns it. */
   readonly end: (agentId: string, id: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Ends all live connections of an agent for an operator, and returns how many. */
+  readonly endAllOf: (agentId: string, operator: string) => Effect.Effect<number, Unavailable>
+  /** Ends the live connections of all agents that `selects` selects, for an operator, and returns how many. Reads all connections. */
+  readonly endWhere: (selects: (connection: StoredConnection) => boolean, operator: string) => Effect.Effect<number, Unavailable>
   /** Removes all connections of an agent. Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes a batch of connections and tokens that have no effect any more. */
@@ -96,6 +101,7 @@ export class Connections extends Context.Service<Connections, {
       const mails = yield* MailQueue
       const { transaction } = yield* Database
       const ids = yield* Ids
+      const refusals = yield* Refusals
       const repo = yield* ConnectionsRepo
       const { tokens: key } = yield* Secrets
       const now = () => clock.currentTimeMillisUnsafe()
@@ -112,6 +118,10 @@ export class Connections extends Context.Service<Connections, {
       })
 
       const end = (agentId: string, id: string, why: Ending["why"]) => repo.end(id, agentId, now(), { operator: "server", why })
+
+      /** Ends connections for an operator. */
+      const endThese = (connections: ReadonlyArray<StoredConnection>, operator: string) =>
+        Effect.map(repo.endThese(connections.map(({ id }) => id), now(), { operator, why: "ended by an operator" }), (ended) => ended.length)
 
       const reused = Effect.fnUntraced(function*({ agentId, id, kind }: Presented) {
         const connection = yield* end(agentId, id, kind === "code" ? "a code was used again" : "a refresh token was used again")
@@ -135,8 +145,12 @@ export class Connections extends Context.Service<Connections, {
         kind: Presented["kind"],
         decide: (presented: Presented) => Effect.Effect<Issued | NotIssued, Unavailable>
       ): Effect.Effect<Issued | NotIssued, Unavailable> =>
-        transaction(Effect.flatMap(repo.lock(sha256(token)), (presented) =>
-          presented?.kind === kind ? decide(presented) : Effect.succeed(unknown)))
+        transaction(Effect.gen(function*() {
+          const presented = yield* repo.lock(sha256(token))
+          if (presented?.kind !== kind) return unknown
+          const permitted = yield* refusals.permitted(presented.clientId, [presented.redirectUri])
+          return permitted.length === 0 ? unknown : yield* decide(presented)
+        }))
 
       /** The grants of tokens that were read within the last second, the oldest first. */
       const grants = new Map<string, { readonly grant: Grant; readonly at: number }>()
@@ -211,6 +225,16 @@ export class Connections extends Context.Service<Connections, {
 
         list: repo.list,
         end: (agentId, id) => end(agentId, id, "disconnected by the agent"),
+        endAllOf: Effect.fn("Connections.endAllOf")((agentId, operator) =>
+          Effect.flatMap(repo.list(agentId), (connections) => endThese(connections, operator))),
+        endWhere: Effect.fn("Connections.endWhere")(function*(selects, operator) {
+          let [ended, after] = [0, ""]
+          for (let page = yield* repo.page(after, SWEEP_ROWS); page.length > 0; page = yield* repo.page(after, SWEEP_ROWS)) {
+            ended += yield* endThese(page.filter(selects), operator)
+            after = page.at(-1)!.id
+          }
+          return ended
+        }),
         removeAgent: Effect.fn("Connections.removeAgent")(function*(agentId) {
           while ((yield* repo.removeAll(agentId, SWEEP_ROWS)).length > 0);
         }),

@@ -4,8 +4,11 @@ import { Authorization } from "#domain/auth/Authorization"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { documented } from "#ground/http/Documented"
 import { Confirmation, confirm } from "#ground/wire/Confirmation"
-import { DateTimeString, Text } from "#ground/wire/Text"
+import { DateTimeString, iso, isoOrNull, Text } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
+import { lastUsedAt, type StoredConnection } from "./ConnectionsRepo.ts"
+import { shownOf } from "./RedirectUri.ts"
+import { scopesOf } from "./Scopes.ts"
 
 /** A connection as its agent sees it (wire.md P). */
 export const Connection = Schema.Struct({
@@ -17,6 +20,16 @@ export const Connection = Schema.Struct({
   created_at: DateTimeString,
   last_used_at: Schema.NullOr(DateTimeString)
 }).annotate({ identifier: "Connection" })
+
+export const toConnection = (connection: StoredConnection): typeof Connection.Type => ({
+  id: connection.id,
+  client_name: connection.clientName,
+  client_host: connection.clientHost,
+  redirect_host: shownOf(connection.redirectUri),
+  scopes: scopesOf(connection.scopes),
+  created_at: iso(connection.createdAt),
+  last_used_at: isoOrNull(lastUsedAt(connection))
+})
 
 export const ConnectionList = Schema.Struct({ connections: Schema.Array(Connection) }).annotate({ identifier: "ConnectionList" })
 

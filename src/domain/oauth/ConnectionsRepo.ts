@@ -100,6 +100,7 @@ const someOf = (which: string): string => `c.id IN (SELECT id FROM oauth_connect
 const END = end("c.id = $4 AND c.agent_id = $5")
 const END_BEYOND = end(someOf(`id IN (
   SELECT id FROM oauth_connections WHERE agent_id = $4 AND id <> $5 ORDER BY used_at DESC, id OFFSET $6)`))
+const END_THESE = end("c.id = ANY($4::text[])")
 const REMOVE_ALL = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE agent_id = $1 LIMIT $2)"))
 /** The connections of a key that is gone stay until then too. They have no effect, and count for the agent's 50. */
 const SWEEP = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)"))
@@ -108,6 +109,10 @@ const SWEEP_TOKENS = `DELETE FROM oauth_tokens WHERE hash IN (
 
 const LIST = `
 SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.agent_id = $1 ORDER BY c.created_at DESC, c.id`
+
+/** The live connections of all agents, in the order of ids. */
+const PAGE = `
+SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.id > $1 ORDER BY c.id LIMIT $2`
 
 const LOCK = `
 SELECT ${COLUMNS}, t.kind, t.challenge, t.expires_at AS "expiresAt", t.exchanged
@@ -170,6 +175,8 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
   ) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** The live connections of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
+  /** Up to `most` live connections of all agents with ids after this one, in the order of ids. */
+  readonly page: (after: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Locks a code or refresh token of a live connection, and the connection. Run it in the transaction that exchanges it. */
   readonly lock: (hash: Buffer) => Effect.Effect<Presented | undefined, Unavailable>
   /** When a token that this one gave was first used; `null` if none was. Run it after `lock`. */
@@ -193,6 +200,8 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
   readonly ofToken: (hash: Buffer) => Effect.Effect<Pick<NewConnection, "id" | "agentId" | "clientId"> | undefined, Unavailable>
   /** Ends a connection of the agent: removes it with its tokens, and returns it. Returns `undefined` if there is no such connection. */
   readonly end: (id: string, agentId: string, at: number, ending: Ending) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Ends the connections with these ids. Waits for exchanges of their tokens. Returns the connections that were there. */
+  readonly endThese: (ids: ReadonlyArray<string>, at: number, ending: Ending) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Removes up to `most` connections of an agent, and returns them. */
   readonly removeAll: (agentId: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Removes up to `most` connections that have expired by the time `at`, and up to `most` expired tokens; returns the larger count. */
@@ -213,6 +222,8 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
       const used = prepared("use_oauth_token", USED)
       const ofToken = prepared<Pick<NewConnection, "id" | "agentId" | "clientId">>("oauth_connection_of_token", FIND_REVOKED)
       const end = prepared<StoredConnection>("end_oauth_connection", END)
+      const endThese = prepared<StoredConnection>("end_oauth_connections", END_THESE)
+      const page = prepared<StoredConnection>("page_oauth_connections", PAGE)
       const removeAll = prepared<StoredConnection>("remove_oauth_connections_of_agent", REMOVE_ALL)
       const sweep = prepared("sweep_oauth_connections", SWEEP)
       const sweepTokens = prepared("sweep_oauth_tokens", SWEEP_TOKENS)
@@ -225,6 +236,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
           ),
         endBeyond: (agentId, id, most, at, { operator, why }) => endBeyond([at, operator, why, agentId, id, most]),
         list: (agentId) => list([agentId]),
+        page: (after, most) => page([after, most]),
         lock: (hash) => Effect.map(lock([hash]), ([row]) => row),
         successorUsedAt: (connectionId, hash) => Effect.map(successor([connectionId, hash]), ([row]) => row!.usedAt),
         exchange: (hash, access, accessExpiresAt, refresh, refreshExpiresAt, at) =>
@@ -234,6 +246,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
         used: (hash, at) => Effect.asVoid(used([hash, at])),
         ofToken: (hash) => Effect.map(ofToken([hash]), ([row]) => row),
         end: (id, agentId, at, { operator, why }) => Effect.map(end([at, operator, why, id, agentId]), ([row]) => row),
+        endThese: (ids, at, { operator, why }) => endThese([at, operator, why, ids]),
         removeAll: (agentId, most) => removeAll([agentId, most]),
         sweep: (at, most) =>
           Effect.zipWith(sweepTokens([at, most]), sweep([at, most]), (tokens, connections) => Math.max(tokens.length, connections.length))
