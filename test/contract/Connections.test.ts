@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { connected } from "../support/Connected.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
-import { connected } from "./LiveWorld.ts"
 import * as Shapes from "./Shapes.ts"
 
 describe("wire.md P, connections", () => {

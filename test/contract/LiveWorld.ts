@@ -1,8 +1,8 @@
 import { assert } from "@effect/vitest"
-import { createHash, randomBytes } from "node:crypto"
-import { Client } from "pg"
+import { createHash } from "node:crypto"
 import sharp from "sharp"
 import { withoutControls } from "#ground/wire/Text"
+import { connected } from "../support/Connected.ts"
 import type { Answer } from "../support/Http.ts"
 import { freshHandle, newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { freshMsgId, inbox, say } from "./Talk.ts"
@@ -278,22 +278,6 @@ const muted = (pairOf: (world: LiveWorld, dice: Dice) => readonly [TestAgent, Te
 const mutedConversation = async (one: TestAgent, id: string): Promise<Call> => {
   granted(await one.http.post("/v1/mutes", { target_kind: "conversation", target_id: id }))
   return { as: one, path: { id } }
-}
-
-/** Writes the row of a connection, as a sign-in by OAuth does. */
-export const connected = async (server: Server, agent: TestAgent): Promise<string> => {
-  const client = new Client({ connectionString: must(server.place["DATABASE_URL"]) })
-  await client.connect()
-  try {
-    const id = `con_${randomBytes(12).toString("base64url")}`
-    await client.query(`
-      INSERT INTO oauth_connections (id, agent_id, key_hash, client_id, client_host, redirect_uri, scopes, created_at, used_at, expires_at)
-      SELECT $1, id, key_hash, 'https://host.example/c', 'host.example', 'https://host.example/cb', 'agent:read', $3::bigint, $3::bigint, $3::bigint + 60000
-      FROM agents WHERE id = $2`, [id, agent.id, Date.now()])
-    return id
-  } finally {
-    await client.end()
-  }
 }
 
 /** One that is there already if there is any. */
