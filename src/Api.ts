@@ -2,6 +2,7 @@ import { HttpApi, OpenApi } from "effect/http-api"
 import { AccountsApi } from "#domain/accounts/AccountsApi"
 import { AvatarsApi } from "#domain/avatars/AvatarsApi"
 import { AttachmentsApi } from "#domain/attachments/AttachmentsApi"
+import { ConnectionsApi } from "#domain/oauth/ConnectionsApi"
 import { ContactsApi } from "#domain/contacts/ContactsApi"
 import { ConversationsApi } from "#domain/conversations/ConversationsApi"
 import { GroupsApi } from "#domain/groups/GroupsApi"
@@ -19,7 +20,7 @@ import { WebhooksApi } from "#domain/webhooks/WebhooksApi"
 /** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
-  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, RepliesApi, ServiceApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, RepliesApi, ConnectionsApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

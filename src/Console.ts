@@ -4,6 +4,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Budgets } from "#domain/auth/Budgets"
 import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
+import { ConnectionAdmin } from "#doors/operator/ConnectionAdmin"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
 import { Erasure } from "#doors/operator/Erasure"
@@ -15,6 +16,7 @@ import { AccessHttp, DoorHttp } from "#doors/console/AccessHttp"
 import { AgentsHttp } from "#doors/console/AgentsHttp"
 import { ConsoleApi } from "#doors/console/ConsoleApi"
 import { ConsoleAuthorization, hidden } from "#doors/console/ConsoleAuthorization"
+import { OAuthHttp } from "#doors/console/OAuthHttp"
 import { OperatedGroups } from "#doors/operator/OperatedGroups"
 import { LimitsHttp } from "#doors/console/LimitsHttp"
 import { ModerationHttp } from "#doors/console/ModerationHttp"
@@ -38,13 +40,13 @@ const nothing = HttpRouter.use((router) =>
 
 /** The routes of the operators' API. */
 export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing).pipe(
-  Layer.provide(Layer.mergeAll(DoorHttp, AccessHttp, NodesHttp, AgentsHttp, LimitsHttp, ModerationHttp)),
+  Layer.provide(Layer.mergeAll(DoorHttp, AccessHttp, NodesHttp, AgentsHttp, LimitsHttp, ModerationHttp, OAuthHttp)),
   Layer.provide(Layer.mergeAll(ConsoleAuthorization.layer, UncachedErrors.layer))
 )
 
 /** The services of the operators' API. They also answer the questions of other nodes. */
 export const services = Nodes.layer.pipe(
-  Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
+  Layer.provideMerge(Layer.mergeAll(ConnectionAdmin.layer, ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
   Layer.provideMerge(Layer.mergeAll(OperatedGroups.layer, LimitChanges.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

@@ -14,6 +14,7 @@ import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authoriz
 import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
 import { OptionalAuthorization } from "#domain/auth/OptionalAuthorization"
 import { ConsoleHttp, services as consoleServices } from "./Console.ts"
+import { ConnectionsHttp } from "#domain/oauth/ConnectionsHttp"
 import { ContactsHttp } from "#domain/contacts/ContactsHttp"
 import { ConversationsHttp } from "#domain/conversations/ConversationsHttp"
 import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
@@ -63,6 +64,7 @@ const rooms = Layer.mergeAll(
   WebhooksHttp,
   AttachmentsHttp,
   RepliesHttp,
+  ConnectionsHttp,
   ServiceHttp
 )
 

@@ -42,13 +42,14 @@ import { BlobsLive } from "#ground/files/BlobsLive"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
-import { Mailer } from "#ground/platform/Mailer"
+import { Mailer, MailQueue } from "#ground/platform/Mailer"
 import { PresenceRepo } from "#domain/presence/PresenceRepo"
 import { Presences } from "#domain/presence/Presences"
 import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
 import { Clients } from "#domain/oauth/Clients"
 import { Connections } from "#domain/oauth/Connections"
 import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { Refusals } from "#domain/oauth/Refusals"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { PresenceStore } from "#domain/presence/PresenceStore"
 import { Limits } from "#ground/rates/Limits"
@@ -114,7 +115,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     GroupsRepo.layer,
     IdempotencyRepo.layer,
     IdempotentIds.layer,
-    Mailer.layer,
+    Layer.provideMerge(MailQueue.layer, Mailer.layer),
     MessageRetention.layer,
     MutesRepo.layer,
     PresenceRepo.layer,
@@ -122,6 +123,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     PresenceStore.layer,
     LargeReads.layer,
     RateLimits.layer,
+    Refusals.layer,
     RepliesRepo.layer,
     RequestsRepo.layer,
     Secrets.layer,

@@ -190,6 +190,9 @@ describe("the operators' API of a standalone server", () => {
       ["POST", `/agents/${bad.handle}/restore`, {}, "reason"],
       ["POST", `/agents/${good.handle}/erase`, { confirm: good.handle }, "reason"],
       ["PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 5, agent: good.handle }, "reason"],
+      ["POST", `/agents/${good.handle}/connections/end`, {}, "reason"],
+      ["POST", "/connections/end", {}, "reason"],
+      ["POST", "/connections/refuse", { kind: "client", value: "https://host.example/c" }, "reason"],
       ["POST", `/reports/${reports[0]!.id}/dismiss`, {}, "note"]
     ] as const
     const { log } = await operator.ok<{ log: unknown }>("GET", `/agents/${good.handle}`)
@@ -362,7 +365,12 @@ describe("the operators' API of a standalone server", () => {
     groups: ({ group, handle }) => [["groups", "find", "--member", handle, "--name", "Compan"], new RegExp(`^${group} +Companions`, "m")],
     group: ({ group, handle }) => [["groups", "look", group], new RegExp(`^${handle} +admin`, "m")],
     reports: () => [["reports", "list", "--limit", "1"], /^id +when +reported/m],
-    dead: () => [["webhooks", "dead"], /^no +died +agent/m]
+    dead: () => [["webhooks", "dead"], /^no +died +agent/m],
+    connections: () => [["connections", "list"], /^live +0$/m],
+    endConnections: ({ handle }) => [["connections", "end", handle], /0 connections are ended/],
+    endAllConnections: () => [["connections", "end-all", "--yes"], /0 connections are ended/],
+    refuseClient: () => [["connections", "refuse", "redirect_host", "Evil.example"], /0 connections are ended/],
+    allowClient: () => [["connections", "allow", "redirect_host", "evil.example"], /allowed again/]
   }
 
   it("the command line can what the API can", async () => {
@@ -394,7 +402,11 @@ describe("the operators' API of a standalone server", () => {
     uphold: "uphold report",
     dismiss: "dismiss report",
     retry: "retry webhook",
-    retryAll: "retry webhooks"
+    retryAll: "retry webhooks",
+    endConnections: "end connections",
+    endAllConnections: "end all connections",
+    refuseClient: "refuse redirect host",
+    allowClient: "allow redirect host"
   }
 
   it("every call of the API leaves a line in the audit log, with who and about whom; a refused change too", async () => {
@@ -422,6 +434,8 @@ describe("the operators' API of a standalone server", () => {
       changeLimit: { value: 900, agent: about!.handle },
       retryAll: { agent: about!.handle },
       suspend: { reason: "a test" },
+      refuseClient: { kind: "redirect_host", value: "evil.example" },
+      allowClient: { kind: "redirect_host", value: "evil.example" },
       erase: { confirm: others[0]!.handle }
     }
     const places = (call: string): Readonly<Record<string, string>> => ({

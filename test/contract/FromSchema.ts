@@ -88,7 +88,7 @@ export const junkSegment = fc.constantFrom(
   "%00", "a%00b", "%ED%A0%80", "%C0%80", "%FF", "%zz", "%", "%20", "%0A", "%F0%9F%A6%9C", "__proto__", "constructor", "null",
   "undefined", "-1", "0", "%40", "%40%40", "%40nobody-at-all", "nobody-at-all", "..%2F..", "%2F", "a%2Fb", "%3F", "%23", "%27--",
   "conv_AAAAAAAAAAAAAAAA", "grp_AAAAAAAAAAAAAAAA", "msg_AAAAAAAAAAAAAAAA", "gri_AAAAAAAAAAAAAAAA", "agt_AAAAAAAAAAAAAAAA",
-  "att_AAAAAAAAAAAAAAAA", "whk_AAAAAAAAAAAAAAAA", "del_0123456789abcdef0123456789abcdef", "grp_", "msg_%00", "x".repeat(101),
+  "att_AAAAAAAAAAAAAAAA", "whk_AAAAAAAAAAAAAAAA", "con_AAAAAAAAAAAAAAAA", "del_0123456789abcdef0123456789abcdef", "grp_", "msg_%00", "x".repeat(101),
   "x".repeat(4_000)
 )
 

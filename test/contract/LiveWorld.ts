@@ -2,6 +2,7 @@ import { assert } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import sharp from "sharp"
 import { withoutControls } from "#ground/wire/Text"
+import { connected } from "../support/Connected.ts"
 import type { Answer } from "../support/Http.ts"
 import { freshHandle, newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { freshMsgId, inbox, say } from "./Talk.ts"
@@ -122,6 +123,8 @@ export interface LiveWorld {
   readonly groupFile: string
   readonly deadFile: string
   readonly webhook: string
+  /** Of the first friend. */
+  readonly connection: string
   readonly pictures: ReadonlyArray<Uint8Array<ArrayBuffer>>
   /** Ids and handles of every kind that are somebody's. */
   readonly foreign: ReadonlyArray<string>
@@ -185,6 +188,7 @@ export const makeWorld = async (server: Server): Promise<LiveWorld> => {
     groupFile: await upload(ann, { conversation_id: group }),
     deadFile,
     webhook,
+    connection: await connected(server, ann),
     pictures: await Promise.all([picture(128, "png"), picture(200, "jpeg"), picture(140, "webp"), picture(300, "gif")]),
     foreign: conversations.slice(0, 2).flatMap(([, , id, message]) => [id, message])
       .concat(ann.id, ann.handle, group, deadGroup, deadGroup, groupMessage, webhook, file.id, deadFile, stranger.handle),
@@ -523,6 +527,8 @@ export const plans: Readonly<Record<string, Plan>> = {
     const message_ids = dice.pick([[message], [message, message], [world.groupMessage, message], ["msg_nobody"]])
     return { as: other, body: { message_ids, holder: dice.pick(["daemon:1", "session:1"]) } }
   },
+  "GET /v1/connections": (world, dice) => ({ as: friend(world, dice) }),
+  "DELETE /v1/connections/{id}": async (world) => ({ as: world.loners.mover, path: { id: await connected(world.server, world.loners.mover) } }),
   "POST /v1/webhooks": async (world) => ({
     as: await world.fresh(),
     body: { url: `${NOWHERE}/a?b=c` }

@@ -266,6 +266,9 @@ const matrix: Readonly<Record<string, Row>> = {
   "POST /v1/reply/claim-batch message_ids": (things) => [
     { path: "/v1/reply/claim-batch", body: { message_ids: ["{}"], holder: "daemon:1" }, ...messageIds(things), status: 200 }
   ],
+  "DELETE /v1/connections/{id} id": ({ world }) => [
+    { path: "/v1/connections/{}", real: [world.connection], unknown: `con_${TAIL}`, status: 404, code: "NOT_FOUND" }
+  ],
   "GET /v1/webhooks/{id} id": ({ world }) => [
     { path: "/v1/webhooks/{}", real: [world.webhook], unknown: `whk_${TAIL}`, status: 404, code: "NOT_FOUND" }
   ],
@@ -338,6 +341,7 @@ const viewOf = async (things: Things, agents: ReadonlyArray<TestAgent>): Promise
     "/v1/messages/sync?limit=500",
     "/v1/mutes",
     "/v1/webhooks",
+    "/v1/connections",
     "/v1/groups/invites",
     `/v1/presence/${agent.handle}`
   ]

@@ -182,7 +182,7 @@ describe("the OpenAPI document", () => {
 
   it("gives examples whose ids, handles, keys and times look as the contract says", () => {
     const { ApiKey, DeliveryId, Handle, Id, Time } = Shapes
-    const anyId = Schema.Union([Id("(agt|msg|conv|grp|gri|att|whk|pnd)"), DeliveryId])
+    const anyId = Schema.Union([Id("(agt|msg|conv|grp|gri|att|whk|pnd|con)"), DeliveryId])
     const shapeOf = (field: string): Schema.Codec<string> | undefined => {
       if (field === "client_msg_id" || field === "session_id") return undefined
       if (field === "id" || field.endsWith("_id") || field === "after") return anyId

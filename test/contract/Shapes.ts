@@ -320,6 +320,18 @@ export const Webhook = Schema.Struct(webhookFields)
 
 export const CreatedWebhook = Schema.Struct({ ...webhookFields, secret: Schema.NonEmptyString })
 
+export const ConnectionList = Schema.Struct({
+  connections: Schema.Array(Schema.Struct({
+    id: Id("con"),
+    client_name: Schema.NullOr(Schema.String),
+    client_host: Schema.NullOr(Schema.NonEmptyString),
+    redirect_host: Schema.NonEmptyString,
+    scopes: Schema.Array(Schema.Literals(["agent:read", "agent:act"])),
+    created_at: Time,
+    last_used_at: Schema.NullOr(Time)
+  }))
+})
+
 export const WebhookPage = listOf({ webhooks: Schema.Array(Webhook) })
 
 const Role = Schema.Literals(["admin", "member"])

@@ -4,9 +4,10 @@ import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
 import { Accounts } from "#domain/agents/Accounts"
 import { Connections, type Issued, type NotIssued } from "#domain/oauth/Connections"
-import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { ConnectionsRepo, lastUsedAt } from "#domain/oauth/ConnectionsRepo"
 import { REPEAT_MS } from "#domain/oauth/Tokens"
 import { Secrets } from "#ground/database/Secrets"
+import { type Mail, MailQueue } from "#ground/platform/Mailer"
 import { eachDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
@@ -22,12 +23,28 @@ const issuedOf = (issued: Issued | NotIssued): Issued => {
 }
 const tagOf = (issued: Issued | NotIssued) => "_tag" in issued ? issued._tag : "Issued"
 
+/** The mails that were begun. */
+const mails: Array<Mail> = []
+const recording = Layer.succeed(
+  MailQueue,
+  MailQueue.of({ ready: Effect.void, deliver: (mail) => Effect.sync(() => void mails.push(mail)), begin: (sending) => Effect.ignore(sending) })
+)
+
+/** The entries of the audit log about an agent, the oldest first. */
+const notedAbout = Effect.fnUntraced(function*(agentId: string) {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<Record<"operator" | "action" | "reason", string>>`
+    SELECT operator, action, reason FROM audit_log WHERE agent_id = ${agentId} ORDER BY no`
+  return rows.map(({ action, operator, reason }) => `${operator}: ${action} ${reason.replace(/con_[\w-]{16}/, "con")}`)
+})
+const GRANTED = "server: grant connection con: host.example, sent to host.example, agent:read agent:act"
+
 let serial = 0
 
 eachDatabase((database) => {
   layer(Connections.layer.pipe(
     Layer.provideMerge(ConnectionsRepo.layer),
-    Layer.provideMerge(Secrets.layer),
+    Layer.provideMerge(Layer.merge(Secrets.layer, recording)),
     Layer.provideMerge(layerRooms(database))
   ))((it) => {
     const begin = Effect.fnUntraced(function*(scopes: ReadonlyArray<"agent:read" | "agent:act"> = ["agent:read", "agent:act"]) {
@@ -88,6 +105,7 @@ eachDatabase((database) => {
         const { access, refresh } = issuedOf(yield* connections.redeem(redeemed))
         const again = yield* connections.redeem(redeemed)
         assert.strictEqual(tagOf(again), "Reused")
+        assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: a code was used again"])
         assert.isFalse(yield* isLive(access))
         assert.strictEqual(tagOf(yield* connections.refresh(refresh, clientId)), "Unknown")
         assert.deepStrictEqual(yield* connections.list(agent.id), [])
@@ -129,7 +147,7 @@ eachDatabase((database) => {
     it.effect("a refresh token that is used again a minute after its successor's first use ends the connection", () =>
       Effect.gen(function*() {
         for (const use of ["access", "refresh"] as const) {
-          const { connections, first } = yield* connect
+          const { agent, connections, first } = yield* connect
           const second = issuedOf(yield* connections.refresh(first.refresh, clientId))
           if (use === "access") assert.isTrue(yield* isLive(second.access))
           else assert.strictEqual(tagOf(yield* connections.refresh(second.refresh, clientId)), "Issued")
@@ -138,6 +156,7 @@ eachDatabase((database) => {
           yield* leap(1_000)
           const reused = yield* connections.refresh(first.refresh, clientId)
           assert.strictEqual(tagOf(reused), "Reused")
+          assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: a refresh token was used again"])
           yield* leap(1_000)
           assert.isFalse(yield* isLive(second.access))
         }
@@ -178,6 +197,7 @@ eachDatabase((database) => {
             yield* accounts.replaceKey(agent.id)
             yield* accounts.keyReplaced(agent.id)
           } else yield* accounts.remove(agent.id)
+          assert.isFalse((yield* notedAbout(agent.id)).some((entry) => entry.includes("end connection")))
           assert.isFalse(yield* isLive(first.access))
           assert.strictEqual(tagOf(yield* connections.refresh(first.refresh, clientId)), "Unknown")
           for (const one of [code, other]) assert.strictEqual(tagOf(yield* connections.redeem({ code: one, clientId, redirectUri, verifier })), "Unknown")
@@ -194,10 +214,11 @@ eachDatabase((database) => {
     it.effect("either token of its client ends a connection, and the agent can end its own only", () =>
       Effect.gen(function*() {
         for (const kind of ["access", "refresh"] as const) {
-          const { connections, first } = yield* connect
+          const { agent, connections, first } = yield* connect
           assert.isUndefined(yield* connections.revoke(first[kind], "https://thief.example/client.json"))
           assert.isDefined(yield* connections.revoke(first[kind], clientId))
           assert.isUndefined(yield* connections.revoke(first[kind], clientId))
+          assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: revoked by the host"])
           yield* leap("1 second")
           assert.isFalse(yield* isLive(first.access))
         }
@@ -207,9 +228,28 @@ eachDatabase((database) => {
         assert.isUndefined(yield* connections.end(stranger.agent.id, id))
         assert.isTrue(yield* isLive(first.access))
         assert.strictEqual((yield* connections.end(agent.id, id))?.clientHost, "host.example")
+        assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: disconnected by the agent"])
         yield* leap("1 second")
         assert.isFalse(yield* isLive(first.access))
         assert.isTrue(yield* isLive(stranger.first.access))
+      }))
+
+    it.effect("the last use of a connection is that of its tokens, and the exchange of the code is none", () =>
+      Effect.gen(function*() {
+        const { agent, connections, redeemed } = yield* begin()
+        const lastUse = Effect.map(connections.list(agent.id), ([connection]) => {
+          const usedAt = lastUsedAt(connection!)
+          return usedAt === null ? null : usedAt - connection!.createdAt
+        })
+        yield* leap("1 second")
+        const { access, refresh } = issuedOf(yield* connections.redeem(redeemed))
+        assert.isNull(yield* lastUse)
+        yield* leap("1 second")
+        assert.isTrue(yield* isLive(access))
+        assert.strictEqual(yield* lastUse, 2_000)
+        yield* leap("1 second")
+        yield* connections.refresh(refresh, clientId)
+        assert.strictEqual(yield* lastUse, 3_000)
       }))
 
     it.effect("of 51 connections, the one that was unused longest gives way", () =>
@@ -226,6 +266,21 @@ eachDatabase((database) => {
         assert.strictEqual(left.length, 50)
         assert.isTrue(left.includes(clientId))
         assert.isFalse(left.includes("c0"))
+        assert.strictEqual((yield* notedAbout(agent.id)).at(-1), "server: end connection con: replaced by newer connections")
+      }))
+
+    it.effect("the owner of an agent gets a mail about each new connection; an agent without an e-mail address gets none", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        mails.length = 0
+        const { agent, connections } = yield* begin()
+        assert.deepStrictEqual(mails.map(({ subject, to }) => [to, subject]), [[`${agent.handle}@example.com`, `A program may now act for @${agent.handle}`]])
+        const { id } = (yield* connections.list(agent.id))[0]!
+        assert.include(mails[0]!.text, `/v1/connections/${id}`)
+        yield* sql`UPDATE agents SET email = ${`${agent.handle}@agents.invalid`} WHERE id = ${agent.id}`
+        yield* leap("2 seconds")
+        yield* connections.connect({ agentId: agent.id, clientId, clientName: null, clientHost: null, redirectUri, scopes: ["agent:read"], challenge })
+        assert.strictEqual(mails.length, 1)
       }))
 
     it.effect("a host that refreshes for ever holds a bounded number of rows, and the sweep leaves nothing of what has ended", () =>

@@ -4,7 +4,7 @@ import { createHash, randomBytes } from "node:crypto"
 import { type Client, readAuthorization, responseUrl } from "#domain/oauth/AuthorizationRequest"
 import { clientIdOf, isSecretOf, registeredOf, SALT_BYTES, secretOf } from "#domain/oauth/ClientId"
 import { redirectTo, redirectUriOf } from "#domain/oauth/RedirectUri"
-import { isOwnResource } from "#domain/oauth/Resource"
+import { isOwnResource } from "#domain/oauth/Discovery"
 import { permits, SCOPES, scopesOf, scopeText } from "#domain/oauth/Scopes"
 import { isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome, REPEAT_MS } from "#domain/oauth/Tokens"
 

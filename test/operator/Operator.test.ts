@@ -1,11 +1,15 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { createHash, randomBytes } from "node:crypto"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Groups } from "#domain/groups/Groups"
+import { Clients } from "#domain/oauth/Clients"
+import { Connections } from "#domain/oauth/Connections"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
+import { ConnectionAdmin } from "#doors/operator/ConnectionAdmin"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
 import { Erasure } from "#doors/operator/Erasure"
@@ -22,7 +26,7 @@ import { Operator } from "#doors/admin/Operator"
 import type { OperatorCommand } from "#doors/admin/OperatorCommand"
 import { Reports } from "#doors/operator/Reports"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { layerRooms, newAgents, type Party } from "../support/Rooms.ts"
+import { layerRooms, newAgent, newAgents, type Party } from "../support/Rooms.ts"
 
 /** No socket is open. */
 const noSockets = Layer.succeed(
@@ -33,6 +37,7 @@ const noSockets = Layer.succeed(
 const room = Layer.mergeAll(
   AgentAdmin.layer,
   AuditLog.layer,
+  ConnectionAdmin.layer,
   ConsoleAccess.layer,
   DeadDeliveries.layer,
   Erasure.layer,
@@ -221,6 +226,86 @@ layer(room)((it) => {
         ["drain", self]
       ])
       assert.strictEqual((yield* Effect.flip(nodes.one("10.9.9.9:1")))._tag, "NotFound")
+    }))
+
+  const verifier = randomBytes(32).toString("base64url")
+  const challenge = createHash("sha256").update(verifier).digest("base64url")
+  const client = { clientId: "https://host.example/client.json", redirectUri: "https://host.example/callback" }
+  /** Makes a connection of the agent, and returns its code. */
+  const connect = (agentId: string, changes: Partial<typeof client> = {}) =>
+    Effect.flatMap(Connections, (connections) =>
+      connections.connect({ agentId, ...client, clientName: null, clientHost: "host.example", scopes: ["agent:read"], challenge, ...changes }))
+  /** How many connections the agent has. */
+  const connectionsOf = (agentId: string) => Effect.flatMap(Connections, (connections) => Effect.map(connections.list(agentId), ({ length }) => length))
+
+  it.effect("the connections of an agent, or of all, are counted and ended, with one entry in the audit log for the action and for each end", () =>
+    Effect.gen(function*() {
+      const [one, other] = [yield* newAgent("connected-one"), yield* newAgent("connected-other")]
+      const admin = yield* ConnectionAdmin
+      const found = yield* (yield* AgentAdmin).find(one.handle)
+      for (const { id } of [one, one, other]) yield* connect(id)
+      assert.strictEqual(yield* admin.count, 3)
+      assert.strictEqual(yield* admin.endOf(found, { operator: "cora", reason: "a test" }), 2)
+      assert.deepStrictEqual([yield* connectionsOf(one.id), yield* connectionsOf(other.id)], [0, 1])
+      assert.strictEqual(yield* admin.endOf(found, { operator: "cora", reason: null }), 0)
+      yield* connect(one.id)
+      assert.strictEqual(yield* admin.endAll({ operator: "cora", reason: "a leak" }), 2)
+      assert.strictEqual(yield* admin.count, 0)
+      const ended = ["end connection", "con: ended by an operator"]
+      const entries = (yield* changesBy("cora")).map(([action, detail]) => [action, detail?.replace(/^con_[\w-]+/, "con") ?? null])
+      assert.deepStrictEqual(entries, [ended, ended, ["end all connections", "a leak"], ["end connections", null], ended, ended, ["end connections", "a test"]])
+    }))
+
+  it.effect("a refused client, or host of redirects, gets no token, its connections end, and it is allowed again, each with one entry", () =>
+    Effect.gen(function*() {
+      const agent = yield* newAgent("refusing")
+      const admin = yield* ConnectionAdmin
+      const clients = yield* Clients
+      const connections = yield* Connections
+      const because = { operator: "rita", reason: "a test" }
+      const registered = clients.register({ redirectUris: [client.redirectUri, "cursor://cb", "https://other.example/cb"], name: "A", method: "none" }).id
+      const urisOf = Effect.map(clients.find(registered), (found) => found?.redirectUris.length ?? 0)
+      const token = Effect.fnUntraced(function*(code: string, clientId: string) {
+        const issued = yield* connections.redeem({ ...client, clientId, code, verifier })
+        return "_tag" in issued ? issued._tag : issued
+      })
+      for (
+        const [refused, left] of [
+          [{ kind: "client", value: registered }, 0],
+          [{ kind: "redirect_host", value: "host.example" }, 2]
+        ] as const
+      ) {
+        const before = yield* token(yield* connect(agent.id, { clientId: registered }), registered)
+        if (typeof before === "string") throw new Error(before)
+        const spared = yield* connect(agent.id, { clientId: "https://spared.example/c", redirectUri: "https://spared.example/cb" })
+        assert.strictEqual(yield* admin.refuse(refused, because), 1)
+        assert.strictEqual((yield* Effect.flip(admin.refuse(refused, because)))._tag, "Conflict")
+        assert.strictEqual(yield* urisOf, left)
+        assert.strictEqual((yield* Effect.flip(connections.authenticate(before.access)))._tag, "Unauthorized")
+        assert.deepInclude(yield* connections.refresh(before.refresh, registered), { _tag: "Unknown" })
+        // A person may have allowed the client just before the refusal.
+        const late = yield* connect(agent.id, { clientId: registered })
+        assert.strictEqual(yield* token(late, registered), "Unknown")
+        assert.deepInclude((yield* admin.refusals)[0], { ...refused, operator: "rita", reason: "a test" })
+        yield* admin.allow(refused, because)
+        assert.strictEqual((yield* Effect.flip(admin.allow(refused, because)))._tag, "NotFound")
+        assert.isObject(yield* token(late, registered))
+        assert.strictEqual(yield* urisOf, 3)
+        const spare = yield* connections.redeem({ code: spared, clientId: "https://spared.example/c", redirectUri: "https://spared.example/cb", verifier })
+        assert.isTrue("access" in spare)
+        yield* admin.endOf(yield* (yield* AgentAdmin).find(agent.handle), { operator: "ron", reason: null })
+      }
+      const entries = (yield* changesBy("rita")).map(([action, detail]) => [action, detail?.replace(/^con_[\w-]+/, "con")])
+      const ended = ["end connection", "con: ended by an operator"]
+      const shown = `${registered.slice(0, 300)}: a test`
+      assert.deepStrictEqual(entries, [
+        ["allow redirect host", "host.example: a test"],
+        ended,
+        ["refuse redirect host", "host.example: a test"],
+        ["allow client", shown],
+        ended,
+        ["refuse client", shown]
+      ])
     }))
 
   it.effect("agents are created all or none, each with one entry in the audit log; a restored database's counters too", () =>

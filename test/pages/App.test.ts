@@ -5,6 +5,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { Browser, Locator, Page } from "playwright-core"
 import { begin, connect, get, message as a2aMessage, sending, stateOf } from "../a2a/A2a.ts"
+import { connected } from "../support/Connected.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -414,6 +415,28 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await adas.getByRole("button", { name: "Unblock" }).click()
       await adas.getByRole("button", { name: "Unblock" }).waitFor({ state: "detached" })
       assert.deepStrictEqual(((await ada.http.get("/v1/contacts/blocks")).body as { blocks: ReadonlyArray<unknown> }).blocks, [])
+      await watched.close()
+    })
+
+    it("lists the programs that are connected, a name as text that nobody has checked, and disconnects one", async () => {
+      const ada = await newAgent(server, "ada")
+      await connected(server, ada)
+      const named = await connected(server, ada, EVIL)
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada)
+      const adas = pane(page, ada)
+      await view(adas, "Agent")
+      await adas.getByText("host.example", { exact: true }).first().waitFor()
+      const row = adas.getByRole("listitem").filter({ hasText: "calls itself" })
+      await row.getByText("{{7*7}}").waitFor()
+      await row.getByText("not used yet").waitFor()
+      await watched.accessible()
+      await row.getByRole("button", { name: "Disconnect" }).click()
+      await row.getByRole("group").getByRole("button", { name: "Disconnect" }).click()
+      await row.waitFor({ state: "detached" })
+      const { connections } = (await ada.http.get("/v1/connections")).body as { connections: ReadonlyArray<{ id: string }> }
+      assert.notInclude(connections.map(({ id }) => id), named)
       await watched.close()
     })
 

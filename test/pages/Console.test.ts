@@ -13,7 +13,7 @@ import { picture } from "./Pictures.ts"
 
 const ALL = process.env["PAGES"] === "all"
 const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>`
-const PLACES = ["Overview", "Agents", "Groups", "Reports", "Webhooks", "Limits", "Audit", "Sessions"]
+const PLACES = ["Overview", "Agents", "Groups", "Reports", "Webhooks", "Connections", "Limits", "Audit", "Sessions"]
 
 /** Every text in an answer of the API with markup behind it, but for times and cursors. */
 const spoilt = (value: unknown, key = ""): unknown =>
@@ -126,6 +126,16 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByText("1 delivery is tried again.").waitFor()
     await page.getByText("No dead deliveries.").waitFor()
     receiver.stop()
+
+    await go("Connections")
+    await page.getByText("0 live connections of all agents.").waitFor()
+    await page.getByLabel("Host", { exact: true }).fill("Evil.example")
+    await page.getByLabel("Reason, for the audit log").fill(EVIL)
+    await page.getByRole("button", { name: "Refuse" }).click()
+    await page.getByRole("row").filter({ hasText: "evil.example" }).getByText(EVIL).waitFor()
+    await watched.accessible()
+    await page.getByRole("button", { name: "Allow" }).click()
+    await page.getByText("Nobody.").waitFor()
 
     await go("Limits")
     await page.getByRole("row").filter({ hasText: "LIMITS_" }).first().waitFor()
@@ -250,6 +260,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
     const { group } = (await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })).body as { group: { id: string } }
     await bob.http.post(`/v1/contacts/${ada.handle}/report`, { reason: "words" })
+    await (await Operating.program(server)).ok("POST", "/connections/refuse", { kind: "client", value: "https://host.example/c" })
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
     await page.goto(`${server.url}/console#${await newLink(server)}`)

@@ -44,7 +44,7 @@ const domain = {
   /** Which of an agent's processes answers. */
   replies: ["messages", "auth"],
   /** Sign in by OAuth: clients, requests of hosts, and the connections that people allow. */
-  oauth: ["agents", "webhooks"],
+  oauth: ["agents", "auth", "idempotency", "webhooks"],
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],
@@ -76,11 +76,11 @@ const doors = {
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
   service: ["auth", "pages", "realtime"],
   /** What operators do and see: one service for each thing, on which the next two rooms render. */
-  operator: ["agents", "messages", "push", "enforcement", "registration", "service"],
+  operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "service"],
   /** The operators' command line. */
   admin: ["agents", "archives", "operator"],
   /** The operators' API. */
-  console: ["agents", "auth", "operator", "service"],
+  console: ["agents", "auth", "oauth", "operator", "service"],
   mcp: [
     "agents",
     "messages",

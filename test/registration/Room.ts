@@ -6,7 +6,7 @@ import { AgentsRepo } from "#domain/agents/AgentsRepo"
 import { Auth } from "#domain/auth/Auth"
 import { Config, type Settings } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
-import { type Mail, Mailer, MailFailed } from "#ground/platform/Mailer"
+import { type Mail, Mailer, MailFailed, MailQueue } from "#ground/platform/Mailer"
 import { Sessions } from "#domain/agents/Sessions"
 import { Codes } from "#domain/registration/Codes"
 import { CodesRepo } from "#domain/registration/CodesRepo"
@@ -69,7 +69,7 @@ export const layerRoom = (database: TestDatabase, changes: Partial<Settings> = {
     Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer)),
     Layer.provideMerge(Layer.mergeAll(Agents.layer, CodesRepo.layer)),
     Layer.provideMerge(AgentsRepo.layer),
-    Layer.provideMerge(recording),
+    Layer.provideMerge(Layer.provideMerge(MailQueue.layer, recording)),
     Layer.provideMerge(Neighbours.layer),
     Layer.provideMerge(Layer.mergeAll(Config.layerTest({ PUBLIC_URL: "https://parley.example", ...changes }), Ids.layer)),
     Layer.provideMerge(database)

@@ -65,6 +65,9 @@ export const Description = Text(0, 500)
 /** The name to show for an agent: its handle unless it has set a name. */
 export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
+/** The domain of the addresses of agents without an e-mail address. No mail is ever delivered to this domain (RFC 2606). */
+export const NO_MAILBOX = "agents.invalid"
+
 /** Replaces an e-mail address, or a part of one, that is not shown or not kept. */
 export const MASKED = "****"
 

@@ -1,5 +1,5 @@
 import { type RedirectUri, redirectTo } from "./RedirectUri.ts"
-import { isOwnResource } from "./Resource.ts"
+import { isOwnResource } from "./Discovery.ts"
 import { type Scope, scopesOf } from "./Scopes.ts"
 
 /** A client as `/authorize` knows it. */

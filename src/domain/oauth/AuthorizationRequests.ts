@@ -8,6 +8,7 @@ import { type AuthorizationRequest, responseUrl } from "./AuthorizationRequest.t
 import { Clients } from "./Clients.ts"
 import { Connections } from "./Connections.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
+import { Refusals } from "./Refusals.ts"
 import { RequestsRepo, type StoredRequest } from "./RequestsRepo.ts"
 import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
 
@@ -32,7 +33,7 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
   readonly signIn: (reference: Reference, agentId: string) => Effect.Effect<boolean, Unavailable>
   /**
    * Makes the connection with these scopes, of those that were asked for, and returns the URL for the browser. Returns `undefined` if
-   * there is no such request, or nobody has signed in.
+   * there is no such request, nobody has signed in, or operators have refused the client since.
    */
   readonly allow: (
     reference: Reference,
@@ -50,6 +51,7 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
       const clock = yield* Clock.Clock
       const connections = yield* Connections
       const ids = yield* Ids
+      const refusals = yield* Refusals
       const repo = yield* RequestsRepo
       const config = yield* Config
       const now = () => clock.currentTimeMillisUnsafe()
@@ -86,6 +88,7 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
           if (found?.agentId === undefined || found.agentId === null) return undefined
           const allowed = scopesOf(found.scopes).filter((scope) => scopes.includes(scope))
           if (allowed.length === 0) return undefined
+          if ((yield* refusals.permitted(found.clientId, [found.redirectUri])).length === 0) return undefined
           const request = yield* repo.take(id, sha256(cookie), now())
           if (request === undefined || request.agentId !== found.agentId) return undefined
           const code = yield* connections.connect({ ...request, agentId: found.agentId, scopes: allowed })

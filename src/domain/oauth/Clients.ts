@@ -9,6 +9,7 @@ import { cacheMs, documentUrl, readDocument } from "./ClientDocument.ts"
 import { type AuthMethod, clientIdOf, isSecretOf, type Registered, registeredOf, SALT_BYTES, secretOf } from "./ClientId.ts"
 import { DocumentFailed, DocumentFetch } from "./DocumentFetch.ts"
 import { knownClient } from "./KnownClients.ts"
+import { Refusals } from "./Refusals.ts"
 
 /** How a client shows at `/token` who it is. */
 export interface Credentials {
@@ -35,8 +36,9 @@ export class Clients extends Context.Service<Clients, {
   /** Registers a client. The secret is `null` if the client has asked for none. */
   readonly register: (metadata: Registered) => { readonly id: string; readonly secret: string | null }
   /**
-   * The client with this id; `undefined` if there is none. Fails with `DocumentFailed` if its document cannot be read. `beforeFetch` runs
-   * before a document is fetched, and can refuse this.
+   * The client with this id, without the redirect URIs that operators have refused; `undefined` if there is no such client, or none of its
+   * redirect URIs is left. Fails with `DocumentFailed` if its document cannot be read. `beforeFetch` runs before a document is fetched, and can
+   * refuse this.
    */
   readonly find: <E = never>(
     id: string,
@@ -57,6 +59,7 @@ export class Clients extends Context.Service<Clients, {
       const { clients: keys } = yield* Secrets
       const key = keys[0]!
       const fetch = yield* DocumentFetch
+      const refusals = yield* Refusals
       const cached = prepared<{ readonly body: string }>("cached_oauth_document", CACHED)
       const cache = prepared("cache_oauth_document", CACHE)
       const sweep = prepared("sweep_oauth_documents", SWEEP)
@@ -79,18 +82,23 @@ export class Clients extends Context.Service<Clients, {
         return yield* known === undefined ? fetched(id, url) : Effect.catchTag(fetched(id, url), "DocumentFailed", () => Effect.succeed(known))
       })
 
+      const existing = <E>(id: string, beforeFetch: Effect.Effect<unknown, E>): Effect.Effect<Client | undefined, DocumentFailed | Unavailable | E> => {
+        const url = documentUrl(id)
+        if (url !== undefined) return described(id, url, beforeFetch)
+        const registered = registeredOf(keys, id)
+        return Effect.succeed(registered && { id, source: "registered", redirectUris: registered.redirectUris, name: registered.name })
+      }
+
       return Clients.of({
         register: (metadata) => {
           const id = clientIdOf(key, metadata, ids.bytes(SALT_BYTES))
           return { id, secret: metadata.method === "none" ? null : secretOf(key, id) }
         },
         find: Effect.fn("Clients.find")(function*<E = never>(id: string, beforeFetch: Effect.Effect<unknown, E> = Effect.void) {
-          const url = documentUrl(id)
-          if (url !== undefined) return yield* described(id, url, beforeFetch)
-          const known = registeredOf(keys, id)
-          if (known === undefined) return undefined
-          const client: Client = { id, source: "registered", redirectUris: known.redirectUris, name: known.name }
-          return client
+          const client = yield* existing(id, beforeFetch)
+          if (client === undefined) return undefined
+          const redirectUris = yield* refusals.permitted(id, client.redirectUris)
+          return redirectUris.length === 0 ? undefined : { ...client, redirectUris }
         }),
         authenticate: ({ clientId, method, secret }) => {
           if (documentUrl(clientId) !== undefined) return method === "none" && secret === null

@@ -1,14 +1,19 @@
 import { Clock, Context, Effect, Layer } from "effect"
+import { type Agent, NO_MAILBOX } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import type { Agent } from "#domain/agents/Agent"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
 import { Secrets } from "#ground/database/Secrets"
 import { Config } from "#ground/platform/Config"
 import { Ids, sha256 } from "#ground/platform/Ids"
+import { MailQueue } from "#ground/platform/Mailer"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { publicUrl } from "#ground/platform/PublicUrl"
 import { Unauthorized, type Unavailable } from "#ground/wire/WireError"
-import { ConnectionsRepo, type Grant, type NewConnection, type Presented, type StoredConnection } from "./ConnectionsRepo.ts"
+import { connectionMail } from "./ConnectionMail.ts"
+import { ConnectionsRepo, type Ending, type Grant, type NewConnection, type Presented, type StoredConnection } from "./ConnectionsRepo.ts"
+import { shownOf } from "./RedirectUri.ts"
+import { Refusals } from "./Refusals.ts"
 import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
 import { codeOf, fits, isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome } from "./Tokens.ts"
 
@@ -49,11 +54,14 @@ const USE_MS = 60_000
  *
  * A connection ends with the key that its agent had when it was made. So the statement of a rotation, of a recovery or
  * of the end of the account ends the connection too.
+ *
+ * The statement that stores a connection, or ends a live one for another reason, writes a row of the audit log. The owner of the
+ * agent gets a mail about each new connection.
  */
 export class Connections extends Context.Service<Connections, {
   /**
-   * Stores a connection that a person has allowed, and returns the code for the host. Beyond 50 connections of the agent, the one that was unused
-   * longest is removed. Fails with `Unauthorized` if the account has ended.
+   * Stores a connection that a person has allowed, begins the mail to the agent's owner, and returns the code for the host. Beyond 50
+   * connections of the agent, the one that was unused longest is removed. Fails with `Unauthorized` if the account has ended.
    */
   readonly connect: (
     connection: Omit<NewConnection, "id" | "scopes"> & { readonly scopes: ReadonlyArray<Scope>; readonly challenge: string }
@@ -72,6 +80,10 @@ export class Connections extends Context.Service<Connections, {
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Ends a connection of the agent and returns it. */
   readonly end: (agentId: string, id: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Ends all live connections of an agent for an operator, and returns how many. */
+  readonly endAllOf: (agentId: string, operator: string) => Effect.Effect<number, Unavailable>
+  /** Ends the live connections of all agents that `selects` selects, for an operator, and returns how many. Reads all connections. */
+  readonly endWhere: (selects: (connection: StoredConnection) => boolean, operator: string) => Effect.Effect<number, Unavailable>
   /** Removes all connections of an agent. Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes a batch of connections and tokens that have no effect any more. */
@@ -81,11 +93,14 @@ export class Connections extends Context.Service<Connections, {
     Connections,
     Effect.gen(function*() {
       const agents = yield* Agents
-      // Access tokens are valid for a week, because hosts do not refresh dependably, and every use asks the database.
-      const { OAUTH_ACCESS_SECONDS: accessSeconds, OAUTH_REFRESH_DAYS: refreshDays } = yield* Config
       const clock = yield* Clock.Clock
+      const config = yield* Config
+      // Access tokens are valid for a week, because hosts do not refresh dependably, and every use asks the database.
+      const { OAUTH_ACCESS_SECONDS: accessSeconds, OAUTH_REFRESH_DAYS: refreshDays } = config
+      const mails = yield* MailQueue
       const { transaction } = yield* Database
       const ids = yield* Ids
+      const refusals = yield* Refusals
       const repo = yield* ConnectionsRepo
       const { tokens: key } = yield* Secrets
       const now = () => clock.currentTimeMillisUnsafe()
@@ -101,8 +116,27 @@ export class Connections extends Context.Service<Connections, {
         return issued
       })
 
-      const reused = ({ agentId, id }: Presented) =>
-        Effect.map(repo.remove(id, agentId), (connection): NotIssued => connection === undefined ? unknown : { _tag: "Reused", connection })
+      const end = (agentId: string, id: string, why: Ending["why"]) => repo.end(id, agentId, now(), { operator: "server", why })
+
+      /** Ends connections for an operator. */
+      const endThese = (connections: ReadonlyArray<StoredConnection>, operator: string) =>
+        Effect.map(repo.endThese(connections.map(({ id }) => id), now(), { operator, why: "ended by an operator" }), (ended) => ended.length)
+
+      const reused = Effect.fnUntraced(function*({ agentId, id, kind }: Presented) {
+        const connection = yield* end(agentId, id, kind === "code" ? "a code was used again" : "a refresh token was used again")
+        if (connection === undefined) return unknown
+        yield* Effect.logWarning("A code or token was used again, so its connection has ended", { connection: id, kind })
+        const notIssued: NotIssued = { _tag: "Reused", connection }
+        return notIssued
+      })
+
+      /** Begins the mail about a new connection. An agent without an e-mail address gets none. */
+      const announce = Effect.fnUntraced(function*(connection: Omit<NewConnection, "scopes">, scopes: ReadonlyArray<Scope>, at: number) {
+        const agent = (yield* agents.byIds([connection.agentId])).get(connection.agentId)
+        if (agent === undefined || agent.email.endsWith(`@${NO_MAILBOX}`)) return
+        const mail = connectionMail({ ...connection, to: agent.email, handle: agent.handle, scopes, at, base: publicUrl(config) })
+        yield* mails.begin(mails.deliver(mail), (reason) => Effect.logWarning("A mail about a connection could not be sent", { reason }))
+      })
 
       /** Exchanges under the lock of the connection, so of two exchanges at once, the second finds what the first has done. */
       const exchange = (
@@ -110,8 +144,12 @@ export class Connections extends Context.Service<Connections, {
         kind: Presented["kind"],
         decide: (presented: Presented) => Effect.Effect<Issued | NotIssued, Unavailable>
       ): Effect.Effect<Issued | NotIssued, Unavailable> =>
-        transaction(Effect.flatMap(repo.lock(sha256(token)), (presented) =>
-          presented?.kind === kind ? decide(presented) : Effect.succeed(unknown)))
+        transaction(Effect.gen(function*() {
+          const presented = yield* repo.lock(sha256(token))
+          if (presented?.kind !== kind) return unknown
+          const permitted = yield* refusals.permitted(presented.clientId, [presented.redirectUri])
+          return permitted.length === 0 ? unknown : yield* decide(presented)
+        }))
 
       /** The grants of tokens that were read within the last second, the oldest first. */
       const grants = new Map<string, { readonly grant: Grant; readonly at: number }>()
@@ -134,11 +172,14 @@ export class Connections extends Context.Service<Connections, {
           const code = codeOf(ids.bytes(32))
           const id = ids.make("con")
           const at = now()
-          const stored = yield* repo.insert({ ...connection, id, scopes: scopeText(scopes) }, at, sha256(code), challenge, at + CODE_MS)
+          const made = { ...connection, id, scopes: scopeText(scopes) }
+          const note = `${id}: ${made.clientHost ?? "a registered client"}, sent to ${shownOf(made.redirectUri)}, ${made.scopes}`
+          const stored = yield* repo.insert(made, at, sha256(code), challenge, at + CODE_MS, note)
           if (!stored) return yield* new Unauthorized()
-          yield* repo.removeBeyond(connection.agentId, id, MAX_CONNECTIONS - 1)
+          yield* repo.endBeyond(made.agentId, id, MAX_CONNECTIONS - 1, at, { operator: "server", why: "replaced by newer connections" })
+          yield* Effect.ignore(announce(made, scopes, at))
           return code
-        }),
+        }, Effect.uninterruptible),
 
         redeem: Effect.fn("Connections.redeem")(({ clientId, code, redirectUri, verifier }) =>
           isCode(code)
@@ -178,11 +219,21 @@ export class Connections extends Context.Service<Connections, {
         revoke: Effect.fn("Connections.revoke")(function*(token, clientId) {
           if (!isAccessToken(token) && !isRefreshToken(token)) return undefined
           const found = yield* repo.ofToken(sha256(token))
-          return found !== undefined && (clientId ?? found.clientId) === found.clientId ? yield* repo.remove(found.id, found.agentId) : undefined
+          return found !== undefined && (clientId ?? found.clientId) === found.clientId ? yield* end(found.agentId, found.id, "revoked by the host") : undefined
         }),
 
         list: repo.list,
-        end: (agentId, id) => repo.remove(id, agentId),
+        end: (agentId, id) => end(agentId, id, "disconnected by the agent"),
+        endAllOf: Effect.fn("Connections.endAllOf")((agentId, operator) =>
+          Effect.flatMap(repo.list(agentId), (connections) => endThese(connections, operator))),
+        endWhere: Effect.fn("Connections.endWhere")(function*(selects, operator) {
+          let [ended, after] = [0, ""]
+          for (let page = yield* repo.page(after, SWEEP_ROWS); page.length > 0; page = yield* repo.page(after, SWEEP_ROWS)) {
+            ended += yield* endThese(page.filter(selects), operator)
+            after = page.at(-1)!.id
+          }
+          return ended
+        }),
         removeAgent: Effect.fn("Connections.removeAgent")(function*(agentId) {
           while ((yield* repo.removeAll(agentId, SWEEP_ROWS)).length > 0);
         }),

@@ -18,7 +18,25 @@ export interface StoredConnection extends NewConnection {
   /** The hash of the key that the agent had when the connection was made. */
   readonly keyHash: Buffer
   readonly createdAt: number
+  /** When a token was last used; `createdAt` if none was. */
   readonly usedAt: number
+}
+
+/** When a token of the connection was last used; `null` if none was. */
+export const lastUsedAt = ({ createdAt, usedAt }: Pick<StoredConnection, "createdAt" | "usedAt">): number | null =>
+  usedAt > createdAt ? usedAt : null
+
+/** Why a connection ends before its time, and who ends it, for the audit log. */
+export interface Ending {
+  /** An operator, or `server` if no operator ends it. */
+  readonly operator: string
+  readonly why:
+    | "revoked by the host"
+    | "disconnected by the agent"
+    | "ended by an operator"
+    | "replaced by newer connections"
+    | "a code was used again"
+    | "a refresh token was used again"
 }
 
 /** A code or a refresh token, with its connection, both locked until the transaction ends. */
@@ -55,22 +73,34 @@ WITH made AS (
   INSERT INTO oauth_connections
     (id, agent_id, key_hash, client_id, client_name, client_host, redirect_uri, scopes, created_at, used_at, expires_at)
   SELECT $1, id, key_hash, $3, $4, $5, $6, $7, $8, $8, $11 FROM agents WHERE id = $2 AND key_hash IS NOT NULL FOR SHARE
-  RETURNING id
+  RETURNING id, agent_id
+), noted AS (
+  INSERT INTO audit_log (at, operator, action, agent_id, reason) SELECT $8::bigint, 'server', 'grant connection', agent_id, $12::text FROM made
 )
 INSERT INTO oauth_tokens (hash, connection_id, kind, challenge, expires_at)
 SELECT $9, id, 'code', $10, $11 FROM made RETURNING connection_id`
 
-const remove = (which: string): string => `
+const remove = (which: string, further = ""): string => `
 WITH gone AS (DELETE FROM oauth_connections c WHERE ${which} RETURNING ${COLUMNS}),
-  tokens AS (DELETE FROM oauth_tokens WHERE connection_id IN (SELECT id FROM gone))
+  tokens AS (DELETE FROM oauth_tokens WHERE connection_id IN (SELECT id FROM gone))${further}
 SELECT * FROM gone`
+
+/** Removes connections, and notes the end of those that were live. $1 is the time, $2 the operator, and $3 the reason. */
+const end = (which: string): string =>
+  remove(which, `,
+  noted AS (
+    INSERT INTO audit_log (at, operator, action, agent_id, reason)
+    SELECT $1::bigint, $2::text, 'end connection', a.id, c.id || ': ' || $3::text
+    FROM gone c JOIN agents a ON a.id = c."agentId" AND a.key_hash = c."keyHash"
+  )`)
 
 /** Locks the rows first, so that two requests that remove some of them at once do not wait for each other in a circle. */
 const someOf = (which: string): string => `c.id IN (SELECT id FROM oauth_connections WHERE ${which} FOR UPDATE SKIP LOCKED)`
 
-const REMOVE = remove("c.id = $1 AND c.agent_id = $2")
-const REMOVE_BEYOND = remove(someOf(`id IN (
-  SELECT id FROM oauth_connections WHERE agent_id = $1 AND id <> $2 ORDER BY used_at DESC, id OFFSET $3)`))
+const END = end("c.id = $4 AND c.agent_id = $5")
+const END_BEYOND = end(someOf(`id IN (
+  SELECT id FROM oauth_connections WHERE agent_id = $4 AND id <> $5 ORDER BY used_at DESC, id OFFSET $6)`))
+const END_THESE = end("c.id = ANY($4::text[])")
 const REMOVE_ALL = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE agent_id = $1 LIMIT $2)"))
 /** The connections of a key that is gone stay until then too. They have no effect, and count for the agent's 50. */
 const SWEEP = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)"))
@@ -79,6 +109,10 @@ const SWEEP_TOKENS = `DELETE FROM oauth_tokens WHERE hash IN (
 
 const LIST = `
 SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.agent_id = $1 ORDER BY c.created_at DESC, c.id`
+
+/** The live connections of all agents, in the order of ids. */
+const PAGE = `
+SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.id > $1 ORDER BY c.id LIMIT $2`
 
 const LOCK = `
 SELECT ${COLUMNS}, t.kind, t.challenge, t.expires_at AS "expiresAt", t.exchanged
@@ -90,9 +124,10 @@ const SUCCESSOR = `SELECT min(used_at) AS "usedAt" FROM oauth_tokens WHERE conne
 /** A repeat finds its pair and prolongs it, because the pair is of use only from the moment in which an answer arrives. */
 const EXCHANGE = `
 WITH exchanged AS (
-  UPDATE oauth_tokens SET exchanged = true, used_at = COALESCE(used_at, $6) WHERE hash = $1 RETURNING connection_id
+  UPDATE oauth_tokens SET exchanged = true, used_at = COALESCE(used_at, $6) WHERE hash = $1 RETURNING connection_id, kind
 ), used AS (
-  UPDATE oauth_connections SET used_at = GREATEST(used_at, $6), expires_at = GREATEST(expires_at, $5)
+  UPDATE oauth_connections SET expires_at = GREATEST(expires_at, $5),
+    used_at = CASE (SELECT kind FROM exchanged) WHEN 'refresh' THEN GREATEST(used_at, $6) ELSE used_at END
   WHERE id = (SELECT connection_id FROM exchanged)
 )
 INSERT INTO oauth_tokens (hash, connection_id, kind, parent, expires_at)
@@ -121,12 +156,27 @@ WHERE t.hash = $1 AND t.kind IN ('access', 'refresh')`
 
 /** All SQL on connections and their tokens. Tokens are passed as SHA-256, times in milliseconds. */
 export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
-  /** Stores a connection and the code that it begins with. Returns `false` if the account has ended. */
-  readonly insert: (connection: NewConnection, at: number, code: Buffer, challenge: string, codeExpiresAt: number) => Effect.Effect<boolean, Unavailable>
-  /** Removes the connections of an agent that were unused longest, beyond `most` besides this one. */
-  readonly removeBeyond: (agentId: string, id: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
+  /** Stores a connection and the code that it begins with, and notes it in the audit log. Returns `false` if the account has ended. */
+  readonly insert: (
+    connection: NewConnection,
+    at: number,
+    code: Buffer,
+    challenge: string,
+    codeExpiresAt: number,
+    note: string
+  ) => Effect.Effect<boolean, Unavailable>
+  /** Ends the connections of an agent that were unused longest, beyond `most` besides this one, and returns them. */
+  readonly endBeyond: (
+    agentId: string,
+    id: string,
+    most: number,
+    at: number,
+    ending: Ending
+  ) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** The live connections of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
+  /** Up to `most` live connections of all agents with ids after this one, in the order of ids. */
+  readonly page: (after: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Locks a code or refresh token of a live connection, and the connection. Run it in the transaction that exchanges it. */
   readonly lock: (hash: Buffer) => Effect.Effect<Presented | undefined, Unavailable>
   /** When a token that this one gave was first used; `null` if none was. Run it after `lock`. */
@@ -148,8 +198,10 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
   readonly used: (hash: Buffer, at: number) => Effect.Effect<void, Unavailable>
   /** The connection of an access or refresh token, whether or not either is live. */
   readonly ofToken: (hash: Buffer) => Effect.Effect<Pick<NewConnection, "id" | "agentId" | "clientId"> | undefined, Unavailable>
-  /** Removes a connection with its tokens, and returns it. Returns `undefined` if the agent has no such connection. */
-  readonly remove: (id: string, agentId: string) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Ends a connection of the agent: removes it with its tokens, and returns it. Returns `undefined` if there is no such connection. */
+  readonly end: (id: string, agentId: string, at: number, ending: Ending) => Effect.Effect<StoredConnection | undefined, Unavailable>
+  /** Ends the connections with these ids. Waits for exchanges of their tokens. Returns the connections that were there. */
+  readonly endThese: (ids: ReadonlyArray<string>, at: number, ending: Ending) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Removes up to `most` connections of an agent, and returns them. */
   readonly removeAll: (agentId: string, most: number) => Effect.Effect<ReadonlyArray<StoredConnection>, Unavailable>
   /** Removes up to `most` connections that have expired by the time `at`, and up to `most` expired tokens; returns the larger count. */
@@ -160,7 +212,7 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
     Effect.gen(function*() {
       const { prepared } = yield* Database
       const insert = prepared("insert_oauth_connection", INSERT)
-      const removeBeyond = prepared<StoredConnection>("remove_oauth_connections_beyond", REMOVE_BEYOND)
+      const endBeyond = prepared<StoredConnection>("end_oauth_connections_beyond", END_BEYOND)
       const list = prepared<StoredConnection>("list_oauth_connections", LIST)
       const lock = prepared<Presented>("lock_oauth_token", LOCK)
       const successor = prepared<{ readonly usedAt: number | null }>("oauth_successor", SUCCESSOR)
@@ -169,19 +221,22 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
       const grant = prepared<Grant>("oauth_grant", GRANT)
       const used = prepared("use_oauth_token", USED)
       const ofToken = prepared<Pick<NewConnection, "id" | "agentId" | "clientId">>("oauth_connection_of_token", FIND_REVOKED)
-      const removeOne = prepared<StoredConnection>("remove_oauth_connection", REMOVE)
+      const end = prepared<StoredConnection>("end_oauth_connection", END)
+      const endThese = prepared<StoredConnection>("end_oauth_connections", END_THESE)
+      const page = prepared<StoredConnection>("page_oauth_connections", PAGE)
       const removeAll = prepared<StoredConnection>("remove_oauth_connections_of_agent", REMOVE_ALL)
       const sweep = prepared("sweep_oauth_connections", SWEEP)
       const sweepTokens = prepared("sweep_oauth_tokens", SWEEP_TOKENS)
 
       return ConnectionsRepo.of({
-        insert: (c, at, code, challenge, codeExpiresAt) =>
+        insert: (c, at, code, challenge, codeExpiresAt, note) =>
           Effect.map(
-            insert([c.id, c.agentId, c.clientId, c.clientName, c.clientHost, c.redirectUri, c.scopes, at, code, challenge, codeExpiresAt]),
+            insert([c.id, c.agentId, c.clientId, c.clientName, c.clientHost, c.redirectUri, c.scopes, at, code, challenge, codeExpiresAt, note]),
             (rows) => rows.length > 0
           ),
-        removeBeyond: (agentId, id, most) => removeBeyond([agentId, id, most]),
+        endBeyond: (agentId, id, most, at, { operator, why }) => endBeyond([at, operator, why, agentId, id, most]),
         list: (agentId) => list([agentId]),
+        page: (after, most) => page([after, most]),
         lock: (hash) => Effect.map(lock([hash]), ([row]) => row),
         successorUsedAt: (connectionId, hash) => Effect.map(successor([connectionId, hash]), ([row]) => row!.usedAt),
         exchange: (hash, access, accessExpiresAt, refresh, refreshExpiresAt, at) =>
@@ -190,7 +245,8 @@ export class ConnectionsRepo extends Context.Service<ConnectionsRepo, {
         grant: (hash, at) => Effect.map(grant([hash, at]), ([row]) => row),
         used: (hash, at) => Effect.asVoid(used([hash, at])),
         ofToken: (hash) => Effect.map(ofToken([hash]), ([row]) => row),
-        remove: (id, agentId) => Effect.map(removeOne([id, agentId]), ([row]) => row),
+        end: (id, agentId, at, { operator, why }) => Effect.map(end([at, operator, why, id, agentId]), ([row]) => row),
+        endThese: (ids, at, { operator, why }) => endThese([at, operator, why, ids]),
         removeAll: (agentId, most) => removeAll([agentId, most]),
         sweep: (at, most) =>
           Effect.zipWith(sweepTokens([at, most]), sweep([at, most]), (tokens, connections) => Math.max(tokens.length, connections.length))

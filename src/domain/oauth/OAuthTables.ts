@@ -32,6 +32,11 @@ export const oauthTables: ReadonlyArray<OwnedTable> = [
     notExported: "hashes of tokens; the connections that they belong to are in connections.jsonl"
   },
   {
+    table: "oauth_refusals",
+    retention: { kept: "operators refuse a client until they allow it again" },
+    notExported: "programs and sites that operators have refused"
+  },
+  {
     table: "oauth_documents",
     retention: { jobs: ["oauth"] },
     notExported: "public descriptions of hosts, cached"

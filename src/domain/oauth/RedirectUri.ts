@@ -30,10 +30,17 @@ export const redirectUriOf = (uri: string, schemes: ReadonlyArray<string>): Redi
   const url = new URL(uri)
   // An empty fragment leaves no trace in the parsed URL.
   if (uri.includes("#") || url.username !== "" || url.password !== "") return undefined
-  if (scheme === "https") return url.hostname === "" ? undefined : { uri, kind: "https", shown: url.host }
-  if (scheme === "http") return LOOPBACK.has(url.hostname) ? { uri, kind: "loopback", shown: url.hostname } : undefined
+  const shown = shownOf(uri)
+  if (scheme === "https") return url.hostname === "" ? undefined : { uri, kind: "https", shown }
+  if (scheme === "http") return LOOPBACK.has(url.hostname) ? { uri, kind: "loopback", shown } : undefined
   // The URL standard gives the other special schemes a meaning in browsers. None of them has a dot.
-  return scheme.includes(".") || schemes.includes(scheme) ? { uri, kind: "private", shown: `${scheme}:` } : undefined
+  return scheme.includes(".") || schemes.includes(scheme) ? { uri, kind: "private", shown } : undefined
+}
+
+/** The host of a website, or the scheme of an application, of a redirect URI that this server has accepted. */
+export const shownOf = (uri: string): string => {
+  const { host, hostname, protocol } = new URL(uri)
+  return protocol === "https:" ? host : protocol === "http:" ? hostname : protocol
 }
 
 /** The URI without its port, if it is a loopback http URI; otherwise the URI itself. */

@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
 import { Config } from "#ground/platform/Config"
 import { Ids, sha256 } from "#ground/platform/Ids"
 import type { Batch } from "#ground/cluster/Job"
-import { Mailer } from "#ground/platform/Mailer"
+import { MailQueue } from "#ground/platform/Mailer"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import type { Unavailable } from "#ground/wire/WireError"
 import {
@@ -86,7 +86,7 @@ export class Codes extends Context.Service<Codes, {
     Effect.gen(function*() {
       const config = yield* Config
       const ids = yield* Ids
-      const mailer = yield* Mailer
+      const mails = yield* MailQueue
       const repo = yield* CodesRepo
       const { transaction } = yield* Database
       const base = publicUrl(config)
@@ -96,12 +96,6 @@ export class Codes extends Context.Service<Codes, {
         ttlMs: config.LIMITS_OTP_TTL_SECONDS * 1000
       }
       const tries = { perPending: config.LIMITS_OTP_ATTEMPTS, perCode: config.LIMITS_OTP_ATTEMPTS_PER_CODE }
-
-      const background = yield* FiberSet.make<void, never>()
-      const inBackground = (effect: Effect.Effect<void>) => FiberSet.run(background, effect)
-      const isFull = Effect.map(FiberSet.size(background), (size) => size >= MAX_BACKGROUND)
-      // At shutdown, mails in the background get a moment; if one is lost, its recipient can request another.
-      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
 
       const make = (fields: {
         readonly purpose: Purpose
@@ -140,8 +134,7 @@ export class Codes extends Context.Service<Codes, {
         send: Effect.fn("Codes.send")(
           function*(request: CodeRequest) {
             const { email, purpose } = request
-            yield* Effect.catch(mailer.ready, ({ reason }) => failed(purpose, reason))
-            if (yield* isFull) return yield* failed(purpose, FULL)
+            yield* Effect.catch(mails.ready, ({ reason }) => failed(purpose, reason))
             const now = yield* Clock.currentTimeMillis
             const { code, stored } = make(
               request.purpose === "register"
@@ -165,12 +158,9 @@ export class Codes extends Context.Service<Codes, {
               base,
               ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
             })
-            const mailed = Effect.retry(mailer.send(mail), again).pipe(
-              Effect.catch(({ reason }) =>
-                Effect.andThen(complain(purpose, reason), Effect.ignore(repo.withdraw(stored.id, email, purpose, now)))
-              )
-            )
-            const issued = yield* issueWith(stored, now, inBackground(mailed))
+            const mailed = mails.begin(mails.deliver(mail), (reason) =>
+              Effect.andThen(complain(purpose, reason), Effect.ignore(repo.withdraw(stored.id, email, purpose, now))))
+            const issued = yield* issueWith(stored, now, mailed)
             if (!issued) return yield* refusal(email, purpose, now)
             return stored.pendingId
           }
@@ -191,27 +181,16 @@ export class Codes extends Context.Service<Codes, {
             const mailed = agent === undefined
               ? Effect.void
               : Effect.suspend(() =>
-                Effect.retry(
-                  mailer.send(codeMail({
-                    purpose,
-                    to: email,
-                    code,
-                    handle: agent.handle,
-                    base,
-                    ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
-                  })),
-                  again
-                )
+                mails.deliver(codeMail({
+                  purpose,
+                  to: email,
+                  code,
+                  handle: agent.handle,
+                  base,
+                  ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
+                }))
               )
-            const later = Effect.flatMap(isFull, (full) =>
-              inBackground(
-                full
-                  ? complain(purpose, FULL)
-                  : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
-                    Effect.andThen(mailed),
-                    Effect.catch(({ reason }) => complain(purpose, reason))
-                  )
-              ))
+            const later = mails.begin(Effect.andThen(Effect.sleep(100 + ids.bytes(1).readUInt8()), mailed), (reason) => complain(purpose, reason))
             const issued = yield* issueWith(stored, now, later)
             if (!issued) yield* repo.again(stored.pendingId, email, purpose, now)
             return stored.pendingId
@@ -259,11 +238,5 @@ const complain = (purpose: Purpose, reason: string) => Effect.logWarning("A mail
 
 const failed = (purpose: Purpose, reason: string) =>
   Effect.andThen(complain(purpose, reason), Effect.fail(new OtpFailed()))
-
-const MAX_BACKGROUND = 1_000
-const FULL = "too many mails are waiting"
-
-/** Retries after 2, 4 and 8 seconds. */
-const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 }))
 
 const hashOf = (id: string, code: string): Buffer => sha256(Buffer.concat([Buffer.from(id), sha256(code)]))

@@ -4,7 +4,7 @@ import { ReportState } from "#doors/operator/Reports"
 import { AdminClient, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
 import { backup, compact, exportCommand, erase, restore as restoreBackup } from "./DataCli.ts"
 import type { OperatorCommand } from "./OperatorCommand.ts"
-import { agentCommands, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
+import { agentCommands, connections, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
 
 const limit = Flag.Int("limit").pipe(Flag.withDescription("The most entries to show, the newest first (up to 1000)"), Flag.withDefault(50))
 
@@ -169,5 +169,5 @@ export const admin = Command.make("admin").pipe(
     { command: `${commandPath.join(" ")} agents create scout`, description: "An agent that is ready to use" },
     { command: `${commandPath.join(" ")} config`, description: "Every setting of the server that runs on ./data" }
   ]),
-  Command.withSubcommands([agents, nodes, limits, groups, reports, webhooks, audit, access, exportCommand, erase, backup, restoreBackup, restored, compact, config])
+  Command.withSubcommands([agents, nodes, limits, groups, reports, webhooks, connections, audit, access, exportCommand, erase, backup, restoreBackup, restored, compact, config])
 )

@@ -147,6 +147,52 @@ export const limits = Command.make("limits").pipe(
   ])
 )
 
+const refused = {
+  what: Argument.Literals("what", ["client", "redirect_host"]).pipe(
+    Argument.withDescription("`client` for a client by its id; `redirect_host` for all clients that send people to a host after the sign-in")
+  ),
+  value: Argument.String("value").pipe(Argument.withDescription("The client id; or the host, as `agents look` shows it"))
+}
+
+export const connections = Command.make("connections").pipe(
+  Command.withDescription("Show and end connections by OAuth; refuse clients, and allow them again"),
+  example("How many there are, and who is refused", "list"),
+  Command.withSubcommands([
+    Command.make("list", { server, json }, (given) => ask(given, { method: "GET", path: "/console/api/connections" })).pipe(
+      Command.withDescription("Show how many connections are live, and the clients and hosts that operators refuse; `agents look` shows those of an agent"),
+      Command.withShortDescription("Show how many connections are live, and who is refused"),
+      example("Who is refused")
+    ),
+    Command.make("end", { handle, reason, server, json }, (given) =>
+      ask(given, { method: "POST", path: path`/agents/${given.handle}/connections/end`, body: because(given.reason) })).pipe(
+      Command.withDescription("End all connections of an agent; its key stays"),
+      example("Those of ada", "ada")
+    ),
+    Command.make("end-all", {
+      yes: Flag.Boolean("yes").pipe(Flag.withDescription("Confirm it: the owner of each agent must allow each program again"), Flag.withDefault(false)),
+      reason,
+      server,
+      json
+    }, (given) =>
+      given.yes
+        ? ask(given, { method: "POST", path: "/console/api/connections/end", body: because(given.reason) })
+        : Effect.fail({ message: "Nothing was done. Run the command with --yes to end the connections of all agents." })).pipe(
+        Command.withDescription("End the connections of all agents; their keys stay"),
+        example("After a leak of tokens", "--yes --reason \"tokens have leaked\"")
+      ),
+    Command.make("refuse", { ...refused, reason, server, json }, ({ value, what, ...given }) =>
+      ask(given, { method: "POST", path: "/console/api/connections/refuse", body: { kind: what, value, ...because(given.reason) } })).pipe(
+      Command.withDescription("Refuse a client, or a host of redirects, from now on, and end its connections"),
+      example("All programs that send people to a site", "redirect_host evil.example --reason \"imitates another program\"")
+    ),
+    Command.make("allow", { ...refused, reason, server, json }, ({ value, what, ...given }) =>
+      ask(given, { method: "POST", path: "/console/api/connections/allow", body: { kind: what, value, ...because(given.reason) } })).pipe(
+      Command.withDescription("Allow a refused client or host again"),
+      example("The same site", "redirect_host evil.example")
+    )
+  ])
+)
+
 const cursor = Flag.String("cursor").pipe(Flag.withDescription("Continues a list: `next_cursor` of the answer before"), Flag.optional)
 
 export const groups = Command.make("groups").pipe(

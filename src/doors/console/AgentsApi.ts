@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Connection } from "#domain/oauth/ConnectionsApi"
 import { documented } from "#ground/http/Documented"
 import { Limit } from "#ground/wire/Page"
 import { Conflict } from "#doors/operator/Conflict"
@@ -37,6 +38,8 @@ export const Socket = Schema.Struct({
   unacknowledged: Schema.Int,
   is_live: Schema.Boolean
 }).annotate({ identifier: "Socket" })
+
+const OperatedConnection = Schema.Struct({ ...Connection.fields, client_id: Schema.String }).annotate({ identifier: "OperatedConnection" })
 
 export const AgentDetail = Schema.Struct({
   ...line,
@@ -80,6 +83,7 @@ export const AgentDetail = Schema.Struct({
     dead: Schema.Finite,
     last_failure: orNull(Schema.String)
   })),
+  connections: Schema.Array(OperatedConnection),
   log: Schema.Array(Schema.Struct({
     at: DateTimeString,
     operator: orNull(Schema.String),
@@ -114,7 +118,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
     HttpApiEndpoint.get("agent", "/console/api/agents/:handle", { params, success: AgentDetail, error: NotFound }).annotateMerge(documented({
       summary: "Get an agent",
       description: "Answers with an agent's state and what counts against it, its inbox, its sockets on all nodes, " +
-        "its rates right now, its webhooks, and what operators did.",
+        "its rates right now, its webhooks, its connections by OAuth, and what operators did.",
       parameters
     })),
     HttpApiEndpoint.get("why", "/console/api/agents/:handle/why", { params, success: Why, error: NotFound }).annotateMerge(documented({
@@ -133,6 +137,18 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       parameters,
       body: because,
       answer: { ok: true, message: "2 sockets are closed.", sockets: 2 }
+    })),
+    HttpApiEndpoint.post("endConnections", "/console/api/agents/:handle/connections/end", {
+      params,
+      payload: Because,
+      success: Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, ended: Schema.Int }),
+      error: NotFound
+    }).annotateMerge(documented({
+      summary: "End an agent's connections",
+      description: "Ends all connections of the agent by OAuth. Their tokens stop working within a second. The agent's key stays.",
+      parameters,
+      body: because,
+      answer: { ok: true, message: "2 connections are ended.", ended: 2 }
     })),
     HttpApiEndpoint.post("suspend", "/console/api/agents/:handle/suspend", {
       params,

@@ -1,8 +1,10 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { displayNameOf } from "#domain/agents/Agent"
+import { toConnection } from "#domain/oauth/ConnectionsApi"
 import { type AgentAccount, AgentAdmin, countShown, statusOf } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
+import { ConnectionAdmin } from "#doors/operator/ConnectionAdmin"
 import { Erasure } from "#doors/operator/Erasure"
 import { Config } from "#ground/platform/Config"
 import { rowsOf } from "#ground/wire/Page"
@@ -10,6 +12,7 @@ import { iso, isoOrNull, isStorable, lowerCase } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
+import { endedShown } from "./OAuthApi.ts"
 import { Nodes } from "#doors/operator/Nodes"
 import { explain } from "./Why.ts"
 
@@ -47,6 +50,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
     const agents = yield* AgentAdmin
     const audit = yield* AuditLog
     const config = yield* Config
+    const connections = yield* ConnectionAdmin
     const erasure = yield* Erasure
     const nodes = yield* Nodes
 
@@ -55,11 +59,12 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
     const detail = Effect.fnUntraced(function*(handle: string) {
       const agent = yield* find(handle)
       const now = yield* Clock.currentTimeMillis
-      const [amounts, here, counts, webhooks, log] = yield* Effect.all([
+      const [amounts, here, counts, webhooks, allowed, log] = yield* Effect.all([
         agents.amounts(agent.id),
         nodes.agent(agent.id),
         agents.counts(agent),
         agents.webhooks(agent.id),
+        connections.list(agent.id),
         audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
       ], { concurrency: "unbounded" })
       const [oldest] = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, 1)
@@ -111,6 +116,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
           dead: webhook.dead,
           last_failure: webhook.failure
         })),
+        connections: allowed.map((connection) => ({ ...toConnection(connection), client_id: connection.clientId })),
         log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
       }
       return shown
@@ -171,6 +177,11 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         const { closed, silent } = yield* nodes.disconnect(agent, { operator, reason: payload.reason ?? null })
         const missing = silent.length === 0 ? "" : ` ${silent.join(", ")} did not answer.`
         return { ok: true as const, message: `${closed === 1 ? "1 socket is" : `${closed} sockets are`} closed.${missing}`, sockets: closed }
+      }),
+      endConnections: Effect.fnUntraced(function*({ params, payload }) {
+        const { operator } = yield* CurrentOperator
+        const ended = yield* connections.endOf(yield* find(params.handle), { operator, reason: payload.reason ?? null })
+        return endedShown(ended)
       }),
       suspend: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator

@@ -5,10 +5,11 @@ import { AgentsApi } from "./AgentsApi.ts"
 import { LimitsApi } from "./LimitsApi.ts"
 import { ModerationApi } from "./ModerationApi.ts"
 import { NodesApi } from "./NodesApi.ts"
+import { OAuthApi } from "./OAuthApi.ts"
 
 /** The operators' API (wire.md O.1). It has its own document, because agents may rely on all of the public one. */
 export class ConsoleApi extends HttpApi.make("parley-console")
-  .add(DoorApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi)
+  .add(DoorApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi, OAuthApi)
   .middleware(UncachedErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley for operators",

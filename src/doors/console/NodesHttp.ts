@@ -1,6 +1,7 @@
-import { Effect, Stream } from "effect"
+import { Effect, Option, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
+import { ConnectionAdmin } from "#doors/operator/ConnectionAdmin"
 import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
 import { Readiness } from "#ground/platform/Readiness"
 import { consoleApiOf, credentialOf, CurrentOperator } from "./ConsoleAuthorization.ts"
@@ -10,15 +11,23 @@ import { NodesApi } from "./NodesApi.ts"
 
 /** How long all streams share one overview: a little less than the second between two events. */
 const SHARED = "800 millis"
+/** How long the overview waits for the number of connections. */
+const PATIENCE = "800 millis"
 
 const event = (name: string, data: unknown): Uint8Array => Buffer.from(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`)
 
 export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (handlers) =>
   Effect.gen(function*() {
     const access = yield* ConsoleAccess
+    const connections = yield* ConnectionAdmin
     const nodes = yield* Nodes
     const readiness = yield* Readiness
 
+    /** The number of connections; `null` if the database does not answer in time. */
+    const counted = Effect.timeoutOption(connections.count, PATIENCE).pipe(
+      Effect.map(Option.getOrNull),
+      Effect.catchCause(() => Effect.succeed(null))
+    )
     const shared = yield* Effect.cachedWithTTL(nodes.overview(false), SHARED)
 
     /** The reason to end a stream; undefined if it may continue. A session that cannot be checked may continue for 5 minutes. */
@@ -34,7 +43,8 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
       Effect.flatMap(CurrentOperator, ({ operator }) => order(operator))
 
     return handlers.handleAll({
-      overview: () => nodes.overview(true),
+      overview: () =>
+        Effect.map(Effect.all([nodes.overview(true), counted], { concurrency: "unbounded" }), ([overview, live]) => ({ ...overview, connections: live })),
       stream: Effect.fnUntraced(function*({ request }) {
         const { kind, token } = credentialOf(request)
         const events = Stream.unfold("first" as "first" | "next" | "over", Effect.fnUntraced(function*(state) {

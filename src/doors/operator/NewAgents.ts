@@ -1,15 +1,12 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { Accounts, type Refused } from "#domain/agents/Accounts"
-import { DisplayName, isRegistrable } from "#domain/agents/Agent"
+import { DisplayName, isRegistrable, NO_MAILBOX } from "#domain/agents/Agent"
 import { Email } from "#domain/registration/RegistrationApi"
 import { Database } from "#ground/database/Sql"
 import { HandleInput } from "#ground/wire/Text"
 import type { Unavailable } from "#ground/wire/WireError"
 import { AuditLog } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
-
-/** A domain that no mail is ever delivered to (RFC 2606), for accounts that are created without an e-mail address. */
-const NO_MAILBOX = "agents.invalid"
 
 const OBSTACLES: Readonly<Record<Refused, string>> = {
   email_taken: "its address has an account already",

@@ -105,7 +105,9 @@ export const Overview = Schema.Struct({
   database: DatabasePart,
   redis: Part,
   files: Part,
-  mail: Part
+  mail: Part,
+  /** The number of live connections by OAuth. The events of a stream do not have it. */
+  connections: Schema.optionalKey(Schema.NullOr(Schema.Int))
 }).annotate({ identifier: "Overview" })
 export type Overview = typeof Overview.Type
 

@@ -1,4 +1,4 @@
-import { Clock, Console, Context, Data, Effect, Exit, Layer, Redacted, Semaphore } from "effect"
+import { Clock, Console, Context, Data, Effect, Exit, FiberSet, Layer, Redacted, Schedule, Semaphore } from "effect"
 import { access, constants, mkdir, rename, rm, writeFile } from "node:fs/promises"
 import { join, sep } from "node:path"
 import { createTransport, type SendMailOptions } from "nodemailer"
@@ -59,7 +59,6 @@ export class Mailer extends Context.Service<Mailer, {
       const connections = yield* Semaphore.make(CONNECTIONS)
       let waiting = 0
       yield* mailQueue.readsIn(() => waiting)
-      const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
       const answers = yield* Effect.cachedWithTTL(
         Effect.tryPromise({
           try: () => transport.verify(),
@@ -155,9 +154,49 @@ export class Mailer extends Context.Service<Mailer, {
   )
 }
 
+/**
+ * Sends mails in the background, because no request waits for its mail. At most 1,000 mails may wait. At shutdown they get five
+ * seconds; a mail that is lost then is not sent later.
+ */
+export class MailQueue extends Context.Service<MailQueue, {
+  /** Whether mail can be sent at present (`Mailer.ready`), and another mail may wait. */
+  readonly ready: Effect.Effect<void, MailFailed>
+  /** Sends a mail, with retries after 2, 4 and 8 seconds. */
+  readonly deliver: (mail: Mail) => Effect.Effect<void, MailFailed>
+  /**
+   * Begins an effect that sends a mail, and returns at once. `failed` runs with the reason if the effect fails. It runs instead of the
+   * effect if too many mails wait.
+   */
+  readonly begin: (sending: Effect.Effect<void, MailFailed>, failed: (reason: string) => Effect.Effect<void>) => Effect.Effect<void>
+}>()("parley/platform/MailQueue") {
+  static readonly layer = Layer.effect(
+    MailQueue,
+    Effect.gen(function*() {
+      const mailer = yield* Mailer
+      const background = yield* FiberSet.make<void, never>()
+      const place = Effect.flatMap(FiberSet.size(background), (size) => size < MAX_WAITING ? Effect.void : Effect.fail(tooMany()))
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
+      return MailQueue.of({
+        ready: Effect.andThen(mailer.ready, place),
+        deliver: (mail) => Effect.retry(mailer.send(mail), again),
+        begin: (sending, failed) =>
+          Effect.match(place, { onFailure: ({ reason }) => failed(reason), onSuccess: () => Effect.catch(sending, ({ reason }) => failed(reason)) }).pipe(
+            Effect.flatMap((effect) => FiberSet.run(background, effect)),
+            Effect.asVoid
+          )
+      })
+    })
+  )
+}
+
+/** Retries after 2, 4 and 8 seconds. */
+const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 }))
+
 /** Counts how a mail ended. */
 const counted = <R>(sending: Effect.Effect<unknown, MailFailed, R>): Effect.Effect<void, MailFailed, R> =>
   Effect.asVoid(Effect.onExit(sending, (exit) => Effect.sync(() => mails.at(Exit.isSuccess(exit) ? "sent" : "failed").add())))
+
+const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
 
 const CONNECTIONS = 5
 const MAX_WAITING = 1_000

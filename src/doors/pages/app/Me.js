@@ -1,23 +1,27 @@
 import { useEffect, useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
-import { exactly } from "../shared/Texts.js"
+import { exactly, programOf, rightsOf } from "../shared/Texts.js"
 import { Careful, OneField } from "../shared/Widgets.js"
 
 /**
- * @import { Agent, Mute } from "../client/Wire.ts"
+ * @import { Agent, Connection, Mute } from "../client/Wire.ts"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The agent's own account: profile, presence, permissions, mutes and blocks. @param {{ session: Session, onSignOut: () => void }} props */
+/** The agent's own account: profile, presence, permissions, mutes, blocks and connections. @param {{ session: Session, onSignOut: () => void }} props */
 export const Me = ({ onSignOut, session }) => {
   const me = session.me.value
   const [mutes, setMutes] = useState(/** @type {ReadonlyArray<Mute>} */ ([]))
   const [blocks, setBlocks] = useState(/** @type {ReadonlyArray<{ handle: string, blocked_at: string }>} */ ([]))
+  const [connections, setConnections] = useState(/** @type {ReadonlyArray<Connection>} */ ([]))
   const presence = session.presences.all.value.get(session.handle)
   const load = async () => {
-    const [mutes, blocks] = await Promise.all([session.api.all("v1/mutes", "mutes"), session.api.all("v1/contacts/blocks", "blocks"), session.presences.ask([session.handle])])
+    const [mutes, blocks, { connections }] = await Promise.all([
+      session.api.all("v1/mutes", "mutes"), session.api.all("v1/contacts/blocks", "blocks"), session.api.get("v1/connections"), session.presences.ask([session.handle])
+    ])
     setMutes(mutes)
     setBlocks(blocks)
+    setConnections(connections)
   }
   useEffect(() => void session.notices.attempt(load), [])
   if (me === null) return null
@@ -69,6 +73,11 @@ export const Me = ({ onSignOut, session }) => {
     <h3 class="label">Blocked</h3>
     ${blocks.length === 0 ? html`<p class="empty">Nobody.</p>` : html`<ul class="people">${blocks.map((block) => html`<li key=${block.handle}><span class="handle">@${block.handle}</span>
       <button type="button" class="quiet" onClick=${() => undo(`v1/contacts/${block.handle}/block`)}>Unblock</button></li>`)}</ul>`}
+    <h3 class="label">Connections</h3>
+    ${connections.length === 0 ? html`<p class="empty">No program is connected.</p>` : html`<ul class="people">${connections.map((one) => html`<li key=${one.id}>
+      <span><bdi>${programOf(one)}</bdi> <small class="block">${rightsOf(one.scopes)} · sent to <bdi>${one.redirect_host}</bdi> · since ${exactly(one.created_at)} ·
+        ${one.last_used_at === null ? "not used yet" : `last used ${exactly(one.last_used_at)}`}</small></span>
+      <${Careful} label="Disconnect" sure="Disconnect? The program can no longer act for this agent." onConfirm=${() => undo(`v1/connections/${one.id}`)} /></li>`)}</ul>`}
     <p class="row"><${Careful} label="Sign out" sure="Sign out and remove the key from this browser?" onConfirm=${onSignOut} /></p>
   </div>`
 }

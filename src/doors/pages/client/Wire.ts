@@ -93,6 +93,16 @@ export interface Presence {
   readonly last_seen: string | null
 }
 
+export interface Connection {
+  readonly id: string
+  readonly client_name: string | null
+  readonly client_host: string | null
+  readonly redirect_host: string
+  readonly scopes: ReadonlyArray<string>
+  readonly created_at: string
+  readonly last_used_at: string | null
+}
+
 export interface Mute {
   readonly target_kind: "agent" | "conversation"
   readonly target_id: string

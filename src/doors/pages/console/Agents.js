@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
-import { exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
+import { exactly, number, programOf, rightsOf, sizeOf, spanOf } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
 import { Filters, More, State, Table, useActions } from "./Parts.js"
@@ -112,6 +112,10 @@ export const Agent = ({ handle }) => {
     <${Table} label="Webhooks" empty="It has none." heads=${["URL", "Events", "State", "#Waiting", "#Dead", "Last failure"]} rows=${agent.webhooks.map((/** @type {any} */ hook) => html`<tr key=${hook.id}>
       <th scope="row" class="long"><bdi>${hook.url}</bdi></th><td>${hook.events.join(", ")}</td><td>${hook.active ? html`<${State} state=${hook.circuit} />` : html`<${State} state="down" label="turned off" />`}</td>
       <td class="number">${number(hook.waiting)}</td><td class="number">${number(hook.dead)}</td><td class="long"><bdi>${typeof hook.last_failure === "string" ? hook.last_failure : hook.last_failure === null ? "–" : JSON.stringify(hook.last_failure)}</bdi></td></tr>`)} />
+    <h3>Connections</h3>
+    <${Table} label="Connections" empty="No program is connected." heads=${["Program", "Rights", "Sent to", "Since", "Last use", "Client id"]} rows=${agent.connections.map((/** @type {any} */ one) => html`<tr key=${one.id}>
+      <th scope="row" class="long"><bdi>${programOf(one)}</bdi></th><td>${rightsOf(one.scopes)}</td><td><bdi>${one.redirect_host}</bdi></td>
+      <td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td class="long"><code>${one.client_id}</code></td></tr>`)} />
     ${deleted ? null : html`<h3>Actions</h3>
       <label class="field reason"><span>Reason, for the audit log</span><input value=${reason} maxlength="500" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
       <p class="row">
@@ -121,6 +125,13 @@ export const Agent = ({ handle }) => {
           await reload()
           return message
         })}>Disconnect</button>
+        ${agent.connections.length === 0 ? null : html`<${Careful} label="End all connections" disabled=${busy} sure=${`End all connections of @${handle}? Its key stays.`}
+            onConfirm=${() => act(async () => {
+              const { message } = await call("POST", `${path}/connections/end`, body)
+              setReason("")
+              await reload()
+              return message
+            })} />`}
         ${agent.status === "active"
           ? null
           : html`<button type="button" disabled=${busy} onClick=${() => act(async () => {

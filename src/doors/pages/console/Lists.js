@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
-import { exactly, number } from "../shared/Texts.js"
+import { counted, exactly, number } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
 import { AgentLink, Filters, More, State, Table, useActions } from "./Parts.js"
@@ -71,6 +71,43 @@ export const Webhooks = () => {
       <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><bdi>${one.failure ?? ""}</bdi></td>
       <td><button type="button" disabled=${busy} onClick=${() => retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button></td></tr>`) ?? null} />
     <${More} next=${next} />`
+}
+
+/** The number of connections by OAuth, and the clients and hosts that operators refuse. */
+export const Connections = () => {
+  const { data, problem, reload } = useRead("connections")
+  const [kind, setKind] = useState("redirect_host")
+  const [value, setValue] = useState("")
+  const [reason, setReason] = useState("")
+  const { act, busy, said } = useActions()
+  const change = (/** @type {string} */ path, /** @type {object} */ body) => act(async () => {
+    const { message } = await call("POST", `connections/${path}`, body)
+    await reload()
+    return message
+  })
+  const because = reason.trim() === "" ? {} : { reason: reason.trim() }
+  return html`<div class="title"><h2>Connections</h2><p class="hint">Programs that may act for agents since somebody signed in by OAuth. An agent's page lists those of the agent.</p></div>
+    <${Problem} text=${problem} />${said}
+    ${data === null ? null : html`<p>${counted(data.live, "live connection")} of all agents.</p>
+      ${data.live === 0 ? null : html`<p class="row"><${Careful} label="End all" disabled=${busy} sure="End the connections of all agents? Their keys stay." onConfirm=${() => change("end", because)} /></p>`}`}
+    <h3>Refuse</h3>
+    <p class="hint">A refused client gets no code and no token, and its connections end. A refused host concerns all clients that send people there after the sign-in.</p>
+    <form class="filters" onSubmit=${(/** @type {Event} */ event) => {
+      event.preventDefault()
+      void change("refuse", { kind, value: value.trim(), ...because })
+      setValue("")
+    }}>
+      <label class="field"><span>What</span><select value=${kind} onChange=${(/** @type {any} */ event) => setKind(event.currentTarget.value)}>
+        <option value="redirect_host">Host of redirects</option><option value="client">Client id</option></select></label>
+      <label class="field"><span>${kind === "client" ? "Client id" : "Host"}</span><input value=${value} required maxlength="2400" autocomplete="off" autocapitalize="none" spellcheck=${false}
+        onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} /></label>
+      <label class="field"><span>Reason, for the audit log</span><input value=${reason} maxlength="500" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
+      <button type="submit" class="danger-quiet" disabled=${busy || value.trim() === ""}>Refuse</button></form>
+    <h3>Refused</h3>
+    <${Table} label="Refused" empty="Nobody." heads=${["What", "Client id or host", "Since", "By", "Reason", "Action"]} rows=${data?.refusals.map((/** @type {any} */ one) => html`<tr key=${`${one.kind} ${one.value}`}>
+      <td>${one.kind === "client" ? "Client" : "Host of redirects"}</td><th scope="row" class="long"><bdi>${one.value}</bdi></th><td>${exactly(one.at)}</td><td><bdi>${one.by}</bdi></td>
+      <td class="long"><bdi>${one.reason ?? ""}</bdi></td>
+      <td><button type="button" disabled=${busy} onClick=${() => change("allow", { kind: one.kind, value: one.value })}>Allow</button></td></tr>`) ?? null} />`
 }
 
 /** @param {{ limit: any, agent: string, onDone: (text: string) => void, busy: boolean }} props */

@@ -6,7 +6,7 @@ import { Problem } from "../shared/Problem.js"
 import { ThemeChoice } from "../shared/Theme.js"
 import { Agent, Agents } from "./Agents.js"
 import { call, onOutside, Refused, textOf } from "./Api.js"
-import { Audit, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
+import { Audit, Connections, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
 import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
 
@@ -19,7 +19,7 @@ const problem = signal(/** @type {string | null} */ (null))
 const route = signal("/")
 
 const pages = /** @type {ReadonlyArray<readonly [string, string]>} */ ([
-  ["/", "Overview"], ["/agents", "Agents"], ["/groups", "Groups"], ["/reports", "Reports"], ["/webhooks", "Webhooks"], ["/limits", "Limits"], ["/audit", "Audit"],
+  ["/", "Overview"], ["/agents", "Agents"], ["/groups", "Groups"], ["/reports", "Reports"], ["/webhooks", "Webhooks"], ["/connections", "Connections"], ["/limits", "Limits"], ["/audit", "Audit"],
   ["/sessions", "Sessions"]
 ])
 
@@ -72,6 +72,7 @@ const Inside = () => {
         : page === "groups" ? shown === undefined ? html`<${Groups} />` : html`<${Group} id=${shown} />`
         : page === "reports" ? html`<${Reports} />`
         : page === "webhooks" ? html`<${Webhooks} />`
+        : page === "connections" ? html`<${Connections} />`
         : page === "limits" ? html`<${Limits} />`
         : page === "audit" ? html`<${Audit} />`
         : page === "sessions" ? html`<${Sessions} onLeave=${leave} />`

@@ -13,6 +13,8 @@ const MOST = 60
 export const overview = signal(null)
 /** The totals of the last minute and of the last hour. The stream adds to the minute. @type {import("@preact/signals").Signal<any>} */
 const history = signal(null)
+/** The number of live connections by OAuth; null if it is not known. The stream does not have it. @type {import("@preact/signals").Signal<number | null>} */
+const connections = signal(null)
 const trouble = signal(/** @type {string | null} */ (null))
 
 /** @param {any} at */
@@ -50,6 +52,7 @@ export const follow = () => {
       const all = await call("GET", "overview")
       overview.value = all
       history.value = all.totals.history ?? null
+      connections.value = all.connections ?? null
       trouble.value = null
     } catch (error) {
       trouble.value = textOf(error)
@@ -111,7 +114,7 @@ export const Overview = () => {
   if (now === null) return html`<${Problem} text=${trouble.value} />${trouble.value === null ? html`<p class="hint">Reading …</p>` : null}`
   const { totals } = now
   return html`<${Problem} text=${trouble.value} />
-    <div class="title"><h2>Overview</h2><p class="hint" role="status">${totals.nodes} ${totals.nodes === 1 ? "node" : "nodes"}${totals.silent === 0 ? "" : `, ${totals.silent} silent`} · ${number(totals.sockets)} sockets · ${figure(totals.sends_per_second)} sends/s · ${figure(totals.pushes_per_second)} pushes/s</p>
+    <div class="title"><h2>Overview</h2><p class="hint" role="status">${totals.nodes} ${totals.nodes === 1 ? "node" : "nodes"}${totals.silent === 0 ? "" : `, ${totals.silent} silent`} · ${number(totals.sockets)} sockets · ${figure(totals.sends_per_second)} sends/s · ${figure(totals.pushes_per_second)} pushes/s${connections.value === null ? null : html` · <a href="#/connections">${number(connections.value)} ${connections.value === 1 ? "connection" : "connections"}</a>`}</p>
       <div class="tabs" role="group" aria-label="Time shown">
         <button type="button" aria-pressed=${span === "minute"} onClick=${() => setSpan("minute")}>Minute</button>
         <button type="button" aria-pressed=${span === "hour"} onClick=${() => setSpan("hour")}>Hour</button></div></div>

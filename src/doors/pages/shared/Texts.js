@@ -49,3 +49,16 @@ export const spanOf = (seconds) => {
   if (seconds < 129_600) return `${Math.round(seconds / 3600)} h`
   return `${Math.round(seconds / 86_400)} days`
 }
+
+/**
+ * The program of a connection by OAuth: by the site that describes it, or by the name that it gives itself, which nobody has checked.
+ * @param {{ client_name: string | null, client_host: string | null }} connection
+ */
+export const programOf = ({ client_host, client_name }) => {
+  const name = client_name?.trim() ?? ""
+  if (client_host !== null) return name === "" ? client_host : `${name} (${client_host})`
+  return name === "" ? "A program without a name" : `A program that calls itself “${name}”`
+}
+
+/** What a connection by OAuth permits. @param {ReadonlyArray<string>} scopes */
+export const rightsOf = (scopes) => scopes.includes("agent:act") ? "may read and act" : "may only read"
