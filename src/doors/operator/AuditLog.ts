@@ -18,7 +18,7 @@ export interface Because {
 export interface AuditEntry {
   readonly no: number
   readonly at: number
-  /** Null for enforcement. */
+  /** Null for enforcement; `server` for what no operator does, such as the beginning and the end of a connection. */
   readonly operator: string | null
   readonly action: string
   /** A handle; null if the entry concerns no single agent. */

@@ -13,8 +13,8 @@ const MOST = 60
 export const overview = signal(null)
 /** The totals of the last minute and of the last hour. The stream adds to the minute. @type {import("@preact/signals").Signal<any>} */
 const history = signal(null)
-/** The number of live connections by OAuth; null if it is not known. The stream does not have it. @type {import("@preact/signals").Signal<number | null>} */
-const connections = signal(null)
+/** The number of live connections by OAuth; null if it is not known. The stream does not have it. */
+const connections = signal(/** @type {number | null} */ (null))
 const trouble = signal(/** @type {string | null} */ (null))
 
 /** @param {any} at */
