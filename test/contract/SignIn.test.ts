@@ -3,9 +3,13 @@ import { randomBytes } from "node:crypto"
 import { WebSocket } from "ws"
 import { toolsOf } from "#doors/mcp/tools/Catalogue"
 import { initialize, type Json, newest, older, post, rpc } from "../mcp/Mcp.ts"
-import { baseOf, callTool, form, get, Host, pkce, register, SignInPage, type Tokens } from "../signin/Flow.ts"
+import { baseOf, form, get, Host, pkce, register, SignInPage, type Tokens } from "../signin/Flow.ts"
 import { freshHandle, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { newPair, say } from "./Talk.ts"
+
+/** A call of a tool with an access token. */
+const callTool = (server: Server, token: string, name: string, args: object = {}) =>
+  post(server, token, rpc("tools/call", { name, arguments: args }), older)
 
 const BOTH = "agent:read agent:act"
 const LOOPBACK = "http://127.0.0.1:33418/callback"

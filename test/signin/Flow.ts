@@ -1,8 +1,15 @@
-import { assert } from "@effect/vitest"
+import assert from "node:assert/strict"
 import { createHash, randomBytes } from "node:crypto"
-import { type Json, older, post, rpc } from "../mcp/Mcp.ts"
 import { patient } from "../support/Patient.ts"
-import type { Server, TestAgent } from "../support/Server.ts"
+
+/** An answer of which a test looks at some fields only. */
+type Json = ReturnType<typeof JSON.parse>
+
+/** A server, by its URL. */
+type Place = { readonly url: string }
+
+/** An agent that signs in with its key. */
+type Person = { readonly handle: string; readonly key: string }
 
 /** An answer with its body, which may be no JSON. */
 export interface Got {
@@ -33,11 +40,11 @@ export const form = async (url: string, fields: ReadonlyArray<readonly [string, 
     headers: { "content-type": "application/x-www-form-urlencoded", ...headers }
   }))
 
-export const register = async (server: Server, metadata: object): Promise<Got> =>
+export const register = async (server: Place, metadata: object): Promise<Got> =>
   got(await patient(`${server.url}/register`, { method: "POST", body: JSON.stringify(metadata), headers: { "content-type": "application/json" } }))
 
 /** The base of the server's own URLs, as its metadata says. */
-export const baseOf = async (server: Server): Promise<string> =>
+export const baseOf = async (server: Place): Promise<string> =>
   (await get(`${server.url}/.well-known/oauth-authorization-server`)).body.issuer
 
 export interface Pkce {
@@ -49,9 +56,6 @@ export const pkce = (): Pkce => {
   const verifier = randomBytes(32).toString("base64url")
   return { verifier, challenge: createHash("sha256").update(verifier).digest("base64url") }
 }
-
-/** A server, by its URL. */
-type Place = Pick<Server, "url">
 
 /** The sign-in page of one request, in the browser in which it began. */
 export class SignInPage {
@@ -96,7 +100,7 @@ export class SignInPage {
     }))
   }
 
-  async signIn(agent: TestAgent): Promise<void> {
+  async signIn(agent: Person): Promise<void> {
     const { body, status, text } = await this.post("/key", { api_key: agent.key })
     assert.strictEqual(status, 200, text)
     assert.strictEqual(body.agent.handle, agent.handle)
@@ -112,19 +116,19 @@ export class SignInPage {
 
 /** A host that connects to an agent, with its own client id. */
 export class Host {
-  readonly server: Server
+  readonly server: Place
   readonly clientId: string
   readonly redirectUri: string
   readonly secret: string | undefined
 
-  constructor(server: Server, clientId: string, redirectUri: string, secret?: string) {
+  constructor(server: Place, clientId: string, redirectUri: string, secret?: string) {
     this.server = server
     this.clientId = clientId
     this.redirectUri = redirectUri
     this.secret = secret
   }
 
-  static async register(server: Server, redirectUri = "https://host.example/callback", metadata: object = {}): Promise<Host> {
+  static async register(server: Place, redirectUri = "https://host.example/callback", metadata: object = {}): Promise<Host> {
     const { body, status, text } = await register(server, { redirect_uris: [redirectUri], client_name: "Host", ...metadata })
     assert.strictEqual(status, 201, text)
     return new Host(server, body.client_id, redirectUri, body.client_secret)
@@ -166,7 +170,7 @@ export class Host {
   }
 
   /** The whole sign-in of a person with the agent's key: the tokens. */
-  async connect(agent: TestAgent, scopes?: ReadonlyArray<string>): Promise<Tokens> {
+  async connect(agent: Person, scopes?: ReadonlyArray<string>): Promise<Tokens> {
     const pair = pkce()
     const page = await this.begin(pair)
     await page.signIn(agent)
@@ -184,7 +188,3 @@ export interface Tokens {
   readonly expires_in: number
   readonly scope: string
 }
-
-/** A call of a tool at `/mcp` with an access token or a key. */
-export const callTool = (server: Server, credential: string, name: string, args: object = {}) =>
-  post(server, credential, rpc("tools/call", { name, arguments: args }), older)

@@ -1,6 +1,7 @@
 import { connect as connectTcp, type Socket } from "node:net"
 import { join } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
+import { Host } from "../../test/signin/Flow.ts"
 import { HttpConnection, requestHead } from "../../test/support/Connection.ts"
 import { registerAgents, type RegisteredAgent } from "../../test/support/RegisterAgents.ts"
 import type { ServerProcess } from "../../test/support/ServerProcess.ts"
@@ -15,8 +16,14 @@ import { json, percent, printProfile, table } from "./Report.ts"
 import { nameOf, type Rig, startRig, type Subject } from "./Rig.ts"
 import { median } from "./Statistics.ts"
 
-/** Limits that waits and sends need, besides the limits of every bench. */
-const LIMITS = { LIMITS_COLD_CONVERSATIONS: "1000000", LIMITS_BACKLOG_SOFT: "9000000", LIMITS_BACKLOG_HARD: "10000000" }
+/** Limits that waits, sends and sign-ins need, besides the limits of every bench. */
+const LIMITS = {
+  LIMITS_COLD_CONVERSATIONS: "1000000",
+  LIMITS_BACKLOG_SOFT: "9000000",
+  LIMITS_BACKLOG_HARD: "10000000",
+  LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: "1000000",
+  LIMITS_OAUTH_KEYS_PER_10_MINUTES: "1000000"
+}
 /** Sends under way at once while the ways to send are compared. */
 const IN_FLIGHT = 32
 /** Waits that are answered one at a time, with nothing else going on. */
@@ -208,7 +215,8 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
   }
 }
 
-const WAYS = ["POST /v1/messages", "agentchat_send_message, 2025-11-25", "agentchat_send_message, 2026-07-28"] as const
+const BY_TOKEN = "agentchat_send_message, 2025-11-25, by token"
+const WAYS = ["POST /v1/messages", "agentchat_send_message, 2025-11-25", BY_TOKEN, "agentchat_send_message, 2026-07-28"] as const
 type Way = (typeof WAYS)[number]
 
 interface SendResult {
@@ -217,7 +225,7 @@ interface SendResult {
   readonly cpu: number
 }
 
-/** The three ways to send, in turn, between agents that know each other. */
+/** The ways to send, in turn, between agents that know each other. */
 const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: string) => void): Promise<Map<Way, ReadonlyArray<SendResult>>> => {
   const [server] = rig.servers
   if (server === undefined) throw new Error("no server")
@@ -236,13 +244,17 @@ const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: str
     await plain(one, other)
     await plain(other, one)
   }
+  const host = await Host.register(server)
+  const tokens = new Map<string, string>()
+  for (const [one] of pairs) tokens.set(one.key, (await host.connect(one)).access_token)
   let serial = 0
   const text = "a message of the size that agents send each other most of the time, about so many bytes"
   const bytesOf = (way: Way, from: RegisteredAgent, to: RegisteredAgent): Buffer => {
     const id = `sent-${serial++}`
     if (way !== "POST /v1/messages") {
       const args = { to: to.handle, text, client_msg_id: id }
-      return callOf(server, from.key, "agentchat_send_message", args, way.endsWith(REVISIONS.newest) ? "newest" : "older")
+      const credential = way === BY_TOKEN ? tokens.get(from.key) ?? "" : from.key
+      return callOf(server, credential, "agentchat_send_message", args, way.endsWith(REVISIONS.newest) ? "newest" : "older")
     }
     const body = JSON.stringify({ to: to.handle, client_msg_id: id, type: "text", content: { text } })
     return Buffer.from(requestHead("POST", "/v1/messages", `${server.host}:${server.port}`, from.key, Buffer.byteLength(body)) + body)

@@ -37,7 +37,8 @@ What is measured
                                  HttpApi endpoint
   --mcp                          /mcp: agents that wait at once (--idle), their memory beside
                                  that of idle sockets, how soon a wait is answered, and
-                                 agentchat_send_message beside POST /v1/messages
+                                 agentchat_send_message, by key and by access token, beside
+                                 POST /v1/messages
 
 How
   --alone                        one message at a time alone
