@@ -63,8 +63,8 @@ const USE_MS = 60_000
  */
 export class Connections extends Context.Service<Connections, {
   /**
-   * Stores a connection that a person has allowed, begins the mail to the agent's owner, and returns the code for the host. Beyond 50 connections of the agent, the one that was unused
-   * longest is removed. Fails with `Unauthorized` if the account has ended.
+   * Stores a connection that a person has allowed, begins the mail to the agent's owner, and returns the code for the host. Beyond 50
+   * connections of the agent, the one that was unused longest is removed. Fails with `Unauthorized` if the account has ended.
    */
   readonly connect: (
     connection: Omit<NewConnection, "id" | "scopes"> & { readonly scopes: ReadonlyArray<Scope>; readonly challenge: string }
