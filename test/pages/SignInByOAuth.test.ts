@@ -5,6 +5,7 @@ import type { Browser, BrowserContextOptions, Page } from "playwright-core"
 import { older, post, rpc } from "../mcp/Mcp.ts"
 import { baseOf, Host, type Pkce, pkce, type Tokens } from "../signin/Flow.ts"
 import { adminHere } from "../support/Admin.ts"
+import { eventually } from "../support/Eventually.ts"
 import { freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 import { picture } from "./Pictures.ts"
@@ -55,9 +56,11 @@ const tokensOf = async (page: Page, asked: Asked): Promise<Tokens> => {
   return body
 }
 
+const myStatus = (token: string) => post(server, token, rpc("tools/call", { name: "agentchat_get_my_status", arguments: {} }), older)
+
 /** Asserts that the token acts for this agent at `/mcp`. */
 const assertActsFor = async (token: string, handle: string) => {
-  const answer = await post(server, token, rpc("tools/call", { name: "agentchat_get_my_status", arguments: {} }), older)
+  const answer = await myStatus(token)
   assert.strictEqual(answer.status, 200)
   assert.include(JSON.stringify(answer.body), handle)
 }
@@ -134,6 +137,13 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
     const { access_token, scope } = await tokensOf(page, asked)
     assert.strictEqual(scope, "agent:read agent:act")
     await assertActsFor(access_token, handle)
+    // The connection is taken back where the page said.
+    await page.goto(`${server.url}/app`)
+    await page.getByRole("group", { name: "Views" }).getByRole("button", { name: "Agent" }).click()
+    await page.getByText("Test program").waitFor()
+    await button(page, "Disconnect").click()
+    await page.getByRole("group", { name: /^Disconnect/ }).getByRole("button", { name: "Disconnect" }).click()
+    await eventually("the end of the token", async () => (await myStatus(access_token)).status === 401 || undefined)
     await watched.close()
   })
 
