@@ -42,7 +42,8 @@ const GRANTED = "server: grant connection con: host.example, sent to host.exampl
 let serial = 0
 
 eachDatabase((database) => {
-  layer(Connections.layer.pipe(
+  // Built again, because the one of the rooms has the mail queue of the rooms.
+  layer(Layer.fresh(Connections.layer).pipe(
     Layer.provideMerge(ConnectionsRepo.layer),
     Layer.provideMerge(Layer.merge(Secrets.layer, recording)),
     Layer.provideMerge(layerRooms(database))
