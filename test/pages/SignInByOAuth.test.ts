@@ -324,7 +324,7 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
       const { page } = watched
       const answer = await page.goto(`${server.url}/authorize?response_type=code&client_id=${encodeURIComponent(EVIL)}&redirect_uri=https://example.com/`)
       assert.strictEqual(answer?.status(), 400)
-      assert.strictEqual(answer.headers()["cache-control"], "no-store")
+      assert.strictEqual(answer?.headers()["cache-control"], "no-store")
       await page.getByRole("heading", { name: "This sign-in cannot begin" }).waitFor()
       await watched.accessible()
       await watched.close()
