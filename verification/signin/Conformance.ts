@@ -5,7 +5,7 @@ import { freePort } from "../../runners/local/FreePort.ts"
 import { run } from "../hosts/Install.ts"
 import type { Person, Seen } from "./Person.ts"
 import type { Place } from "./Programs.ts"
-import { type Connection, leftOf } from "./Tokens.ts"
+import { connectionsOf } from "./Tokens.ts"
 
 const LIMIT_MS = 180_000
 const EXPECTED = join(import.meta.dirname, "expected-failures.yml")
@@ -15,10 +15,6 @@ interface Check {
   readonly id: string
   readonly status: "SUCCESS" | "FAILURE" | "WARNING" | "SKIPPED" | "INFO"
   readonly errorMessage?: string
-  readonly details?: {
-    readonly authorizationResponseUrl?: string
-    readonly body?: { readonly access_token: string; readonly refresh_token: string }
-  }
 }
 
 /** A check's verdict, and its problem. */
@@ -37,9 +33,10 @@ const checksIn = async (folder: string): Promise<ReadonlyArray<Check>> => {
 }
 
 /** The suite's scenarios for an authorization server. The suite prints the URL that the person opens, and waits for the browser. */
-export const conformance = async ({ agent, home, note, url }: Place, nodes: ReadonlyArray<string>, person: Person): Promise<ReadonlyArray<Verdict>> => {
+export const conformance = async ({ agent, home, note, url }: Place, person: Person): Promise<ReadonlyArray<Verdict>> => {
   const port = await freePort()
-  const registered = await register({ url }, { redirect_uris: [`http://127.0.0.1:${port}/callback`], client_name: "Conformance suite" })
+  const redirectUri = `http://127.0.0.1:${port}/callback`
+  const registered = await register({ url }, { redirect_uris: [redirectUri], client_name: "Conformance suite" })
   const clientId = String(registered.body.client_id)
   const results = join(home.folder, "results")
   await mkdir(results)
@@ -60,7 +57,6 @@ export const conformance = async ({ agent, home, note, url }: Place, nodes: Read
     }
   )
   note(`${ended.output}\n(exit code ${ended.code})`)
-  await seen
   const checks = await checksIn(results)
   const expected = await expectedFailures()
   const failed = (check: Check): boolean => check.status !== "SUCCESS" && check.status !== "INFO"
@@ -72,13 +68,22 @@ export const conformance = async ({ agent, home, note, url }: Place, nodes: Read
       ? `${check.status}: ${check.errorMessage ?? ""}`
       : "it passes, and expected-failures.yml lists it"
   }))
-  const { details } = checks.find((check) => check.details?.body !== undefined) ?? {}
-  if (details?.body === undefined) return [...verdicts, { check: "signs in", problem: `no check has tokens: ${ended.output.slice(-200)}` }]
+  if (seen === undefined) return [...verdicts, { check: "asks a person to sign in", problem: ended.output.slice(-200) }]
   // The suite has exchanged the code. Somebody who has seen the code presents it once more.
-  const code = new URL(details.authorizationResponseUrl ?? "").searchParams.get("code") ?? ""
-  const fields = { grant_type: "authorization_code", code, client_id: clientId, redirect_uri: `http://127.0.0.1:${port}/callback`, code_verifier: pkce().verifier }
-  const again = await form(`${url}/token`, fields)
-  const connection: Connection = { clientId, access: details.body.access_token, refresh: details.body.refresh_token }
-  const problem = again.body?.error === "invalid_grant" ? await leftOf(nodes, connection) : `the code was answered with ${again.status}`
+  const { back } = await seen
+  const before = await connectionsOf(url, agent)
+  const again = await form(`${url}/token`, {
+    grant_type: "authorization_code",
+    code: new URL(back).searchParams.get("code") ?? "",
+    client_id: clientId,
+    redirect_uri: redirectUri,
+    code_verifier: pkce().verifier
+  })
+  const after = await connectionsOf(url, agent)
+  const problem = again.body?.error !== "invalid_grant"
+    ? `the code was answered with ${again.status}`
+    : before.length === 1 && after.length === 0
+    ? ""
+    : `the agent has ${after.length} connections after ${before.length}`
   return [...verdicts, { check: "its code, used again, ends the connection", problem }]
 }

@@ -15,7 +15,7 @@ import { conformance } from "./Conformance.ts"
 import { Home } from "./Home.ts"
 import { Person } from "./Person.ts"
 import { type Client, clients, type Place } from "./Programs.ts"
-import { type Connection, leftOf, refresh, refreshTwice, REPEAT_MS } from "./Tokens.ts"
+import { type Connection, connectionsOf, leftOf, refresh, refreshTwice, REPEAT_MS } from "./Tokens.ts"
 
 const suite = { ...CONFORMANCE, name: "the conformance suite" }
 type Named = Program & { readonly name: string }
@@ -64,13 +64,6 @@ const cluster = await LocalCluster.start({
 const { url } = cluster.balancer
 const nodes = cluster.nodes.map((node) => node.url)
 const person = await Person.start()
-
-/** The connections of an agent, as the agent sees them. */
-const connectionsOf = async ({ key }: RegisteredAgent): Promise<ReadonlyArray<Readonly<Record<string, unknown>>>> => {
-  const response = await fetch(`${url}/v1/connections`, { headers: { authorization: `Bearer ${key}` } })
-  const { connections } = await response.json() as { readonly connections: ReadonlyArray<Readonly<Record<string, unknown>>> }
-  return connections
-}
 
 /** Tries something of a program. What the program printed is shown if something is wrong. */
 const attempt = async <A>(program: Named, agent: RegisteredAgent, folder: string, act: (place: Place) => Promise<A>): Promise<A | undefined> => {
@@ -122,7 +115,7 @@ const live = async (client: Client, place: Place): Promise<Exchanged> => {
   const name = nameOf(client)
   await client.prepare?.(place)
   const first = await signIn(client, place, "signs in")
-  const [listed] = await connectionsOf(place.agent)
+  const [listed] = await connectionsOf(url, place.agent)
   const shown = { client_name: listed?.["client_name"], client_host: listed?.["client_host"] }
   table.check(name, "is listed among the connections", JSON.stringify(shown) === JSON.stringify(client.listed) ? "" : JSON.stringify(shown), JSON.stringify(shown))
   table.check(name, "uses its tokens", await client.use(place))
@@ -176,7 +169,7 @@ for (const program of chosen([suite])) {
   const [installed, agent] = await ready(program) ?? []
   if (installed === undefined || agent === undefined) continue
   await attempt(program, agent, installed, async (place) => {
-    for (const { check, problem } of await conformance(place, nodes, person)) table.check(nameOf(program), check, problem)
+    for (const { check, problem } of await conformance(place, person)) table.check(nameOf(program), check, problem)
   })
 }
 if (exchanged.length > 0) await pause(Math.max(0, REPEAT_MS - (performance.now() - since)))

@@ -129,7 +129,7 @@ const opencodeClient: Client = {
 }
 
 const inspect = (place: Place, method: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}): Promise<Ended> =>
-  start(place, "mcp-inspector", ["--cli", `${place.url}/mcp`, "--transport", "http", ...method], env)
+  start(place, "mcp-inspector", ["--cli", `${place.url}/mcp`, "--transport", "http", ...method], { ...env, MCP_INSPECTOR_SECRET_STORE: "file" })
 
 /** Without a terminal, the inspector opens a browser only if it is told to. */
 const AUTO_OPEN = { MCP_AUTO_OPEN_ENABLED: "true" }

@@ -1,7 +1,8 @@
-import { form, type Got } from "../../test/signin/Flow.ts"
-import { eventually } from "../../test/support/Eventually.ts"
-import { run } from "../hosts/Install.ts"
 import { join, resolve } from "node:path"
+import { form, get, type Got } from "../../test/signin/Flow.ts"
+import { eventually } from "../../test/support/Eventually.ts"
+import type { RegisteredAgent } from "../../test/support/RegisterAgents.ts"
+import { run } from "../hosts/Install.ts"
 import type { Tokens } from "./Home.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
@@ -28,6 +29,12 @@ export const statusAt = async (node: string, access: string): Promise<number> =>
 
 export const refresh = (node: string, { clientId, refresh }: Connection): Promise<Got> =>
   form(`${node}/token`, { grant_type: "refresh_token", client_id: clientId, refresh_token: refresh })
+
+/** The connections of an agent, as the agent sees them. */
+export const connectionsOf = async (node: string, { key }: RegisteredAgent): Promise<ReadonlyArray<Readonly<Record<string, unknown>>>> => {
+  const { body } = await get(`${node}/v1/connections`, { authorization: `Bearer ${key}` })
+  return body.connections
+}
 
 interface Answer {
   readonly status: number
