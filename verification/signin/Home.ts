@@ -10,10 +10,11 @@ export interface Tokens {
   readonly refresh: string
 }
 
-const ACCESS = /"(oat_[\w-]{43})"/
-const REFRESH = /"(ort_[\w-]{43})"/
+// The inspector's store has JSON in the texts of its JSON.
+const ACCESS = /(?<=")oat_[\w-]{43}(?=\\?")/
+const REFRESH = /(?<=")ort_[\w-]{43}(?=\\?")/
 const EXPIRES = /("expires_?at"\s*:\s*)\d+(\.\d+)?/i
-const DEAD = `"oat_${"x".repeat(43)}"`
+const DEAD = `oat_${"x".repeat(43)}`
 
 /** A new home folder for a program. Its browser is a script that writes down each URL that it is told to open. */
 export class Home {
@@ -67,7 +68,7 @@ export class Home {
   async tokens(): Promise<Tokens> {
     for (const name of await this.stores()) {
       const text = await readFile(name, "utf8")
-      const [access, refresh] = [ACCESS.exec(text)?.[1], REFRESH.exec(text)?.[1]]
+      const [access, refresh] = [ACCESS.exec(text)?.[0], REFRESH.exec(text)?.[0]]
       if (access !== undefined && refresh !== undefined) return { access, refresh }
     }
     throw new Error("no file in its home has tokens")
