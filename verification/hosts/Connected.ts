@@ -92,14 +92,14 @@ export const connectHost = async (
     const state = join(home, "state")
     const runHome = join(state, "parley/connect", agent.handle, "home")
     await writeFile(secret, CANARY)
-    // In the user's HOME and in that of the runs: the first is never read, and the adapter switches off the second.
-    for (const place of [home, runHome]) {
-      for (const [name, text] of [...Object.entries(ownFiles(home)), ...place === runHome ? Object.entries(files) : []]) {
+    for (const [place, written] of [[home, ownFiles(home)], [runHome, files]] as const) {
+      for (const [name, text] of Object.entries(written)) {
         await mkdir(dirname(join(place, name)), { recursive: true })
         await writeFile(join(place, name), text)
       }
     }
-    const settings = { key: agent.key, agent: host.program, allow: [tester.handle], env, settleMs: 0, retrySeconds: [], runSeconds: RUN_MS / SECOND_MS }
+    const args = host.connectArgs?.(model.url) ?? []
+    const settings = { key: agent.key, agent: host.program, allow: [tester.handle], env, args, settleMs: 0, retrySeconds: [], runSeconds: RUN_MS / SECOND_MS }
     await mkdir(join(home, "config/parley"), { recursive: true })
     await writeFile(join(home, "config/parley/connect.json"), JSON.stringify({ server: url, agents: { [agent.handle]: settings } }), { mode: 0o600 })
     child = spawn(process.execPath, [join(ROOT, "runners/parley.js"), "connect"], {

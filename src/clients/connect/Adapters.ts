@@ -54,13 +54,35 @@ const CLAUDE = [
   "{args}"
 ]
 
-/** Codex without tools: each tool is a feature of its own. A resumed session needs these as much as a new one. */
+/** Tools of Codex, and what brings tools, each a feature that can be disabled. */
+const CODEX_FEATURES = [
+  "shell_tool",
+  "unified_exec",
+  "view_image",
+  "image_generation",
+  "browser_use",
+  "computer_use",
+  "in_app_browser",
+  "sleep_tool",
+  "goals",
+  "multi_agent",
+  "memories",
+  "apps",
+  "plugins",
+  "remote_plugin",
+  "tool_suggest",
+  "skill_mcp_dependency_install",
+  "hooks"
+]
+
+/** Codex without tools, MCP servers and rules. A resumed session forgets its sandbox, so it needs these as much as a new one. */
 const CODEX_OPTIONS = [
   "--json",
   "--skip-git-repo-check",
-  ...["shell_tool", "unified_exec", "apps", "plugins", "hooks", "multi_agent", "memories", "image_generation", "browser_use", "computer_use"]
-    .flatMap((feature) => ["-c", `features.${feature}=false`]),
-  ...["sandbox_mode=\"read-only\"", "approval_policy=\"never\"", "web_search=\"disabled\"", "tools.view_image=false", "project_doc_max_bytes=0"]
+  "--ignore-user-config",
+  "--ignore-rules",
+  ...CODEX_FEATURES.flatMap((feature) => ["--disable", feature]),
+  ...["sandbox_mode=\"read-only\"", "approval_policy=\"never\"", "web_search=\"disabled\"", "include_apply_patch_tool=false", "project_doc_max_bytes=0"]
     .flatMap((setting) => ["-c", setting]),
   "{args}"
 ]
