@@ -65,6 +65,20 @@ describe("a connector", () => {
     assert.deepStrictEqual(await stored(bob), [])
   })
 
+  it("gives a program an empty folder, a HOME of its own, and of the variables only those that are named", async () => {
+    const [ada, bob] = await pair()
+    const machine = new Machine("echo \"$HOME|$(pwd)|$(ls -A | wc -l)|$(env | cut -d= -f1 | tr '\\n' ' ')\"")
+    start(machine, machine.settings(server, ada, { env: { MODEL_KEY: "secret" } }))
+    const [reply] = await replies(bob, ada, [await send(bob, ada.handle, "Where are you?")])
+    const [home, folder, files, names = ""] = (reply?.content.text ?? "").split("|")
+    assert.strictEqual(home, join(machine.root, "home"))
+    assert.match(folder ?? "", new RegExp(`^${join(machine.root, "work")}/conv_`))
+    assert.strictEqual(files?.trim(), "0")
+    const ofTheShell = ["PWD", "OLDPWD", "SHLVL", "_"]
+    const given = names.trim().split(" ").filter((name) => !ofTheShell.includes(name))
+    assert.sameMembers(given.filter((name) => name !== "LANG"), ["PATH", "HOME", "MODEL_KEY", "PARLEY_CONNECT_RUN"])
+  })
+
   it("starts nothing for an agent that is not allowed, and leaves its message", async () => {
     const [ada, bob] = await pair()
     const eve = await newAgent(server, "eve")
