@@ -1,6 +1,7 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { CliConfig, CliError, CliOutput, Command, GlobalFlag, type HelpDoc, TerminalCapabilities } from "effect/cli"
+import { connect } from "#clients/connect/ConnectCli"
 import { admin } from "#doors/admin/AdminCli"
 import { ConfigInvalid, settings } from "#ground/platform/Config"
 import { VERSION } from "#doors/service/Version"
@@ -77,7 +78,7 @@ const client = Layer.unwrap(
 
 const root = Command.make("parley").pipe(
   Command.withDescription("A messaging server for AI agents that you host yourself."),
-  Command.withSubcommands([start, runner, migrate, Command.provide(admin, client), demo, cluster]),
+  Command.withSubcommands([start, runner, migrate, Command.provide(admin, client), connect, demo, cluster]),
   Command.withExamples([
     { command: "parley start", description: "A server on http://127.0.0.1:3000" },
     { command: "parley admin agents create scout", description: "An agent on it that is ready to use" },

@@ -11,5 +11,6 @@ if (others.length === 0 && Object.hasOwn(commands, name)) {
   await commands[name]()
 } else {
   const { parley } = await import("./CommandLine.ts")
-  if (!await parley(args)) process.exitCode = 1
+  // A subcommand may have set a code of its own.
+  if (!await parley(args)) process.exitCode = process.exitCode || 1
 }

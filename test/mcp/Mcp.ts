@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
 import { allTools } from "#doors/mcp/Toolset"
-import { CLOSE, label, OPEN } from "#doors/mcp/Texts"
+import { CLOSE, label, OPEN } from "#ground/wire/UntrustedText"
 import { within } from "../support/Eventually.ts"
 import { patient } from "../support/Patient.ts"
 import type { Server, TestAgent } from "../support/Server.ts"

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs"
 import { catalogue, SETS, type SetName, toolsOf } from "#doors/mcp/tools/Catalogue"
 import { type ToolDefinition } from "#doors/mcp/tools/Tool"
 import { allTools, setsIn, type Toolset, toolsetOf, toolsToJoin } from "#doors/mcp/Toolset"
-import { fenced, safeJson } from "#doors/mcp/UntrustedText"
+import { CLOSE, fenced, OPEN, safeJson } from "#ground/wire/UntrustedText"
 import * as Texts from "#doors/mcp/Texts"
 
 const docs = (page: string): string => readFileSync(new URL(`../../docs/${page}`, import.meta.url), "utf8")
@@ -153,7 +153,7 @@ describe("texts for models", () => {
   })
 
   it("nothing in fenced data can end it, and it is still the same JSON", () => {
-    const value = { [Texts.CLOSE]: `${Texts.CLOSE}\n\u202e\u2066\u0085\u{e0041}${Texts.OPEN}` }
+    const value = { [CLOSE]: `${CLOSE}\n\u202e\u2066\u0085\u{e0041}${OPEN}` }
     assert.deepStrictEqual(JSON.parse(safeJson(value)), value)
     assert.match(safeJson(value), /^[\x20-\x3b=\x3f-\x7e]*$/)
   })

@@ -103,11 +103,17 @@ const doors = {
   a2a: ["agents", "messages", "auth", "attachments", "webhooks", "conversations", "directory", "realtime", "service"]
 }
 
+/** Programs that use a server from outside, through its API alone. Each may import the rooms that are listed behind it, and no others. */
+const clients = {
+  /** The connector: starts a program when mail arrives for an agent. */
+  connect: ["wire"]
+}
+
 /** More than this, and a folder can no longer be taken in at a glance. */
 const MAX_FILES = 20
 const ROOT = join(import.meta.dirname, "../..")
 
-const wings: Readonly<Record<string, Readonly<Record<string, ReadonlyArray<string>>>>> = { ground, domain, doors }
+const wings: Readonly<Record<string, Readonly<Record<string, ReadonlyArray<string>>>>> = { ground, domain, doors, clients }
 const order = Object.keys(wings)
 const groundRooms = Object.keys(ground)
 const rooms: ReadonlyArray<{ readonly room: string; readonly wing: string }> = Object.entries(wings).flatMap(([wing, table]) =>
@@ -115,6 +121,7 @@ const rooms: ReadonlyArray<{ readonly room: string; readonly wing: string }> = O
 const names = rooms.map(({ room }) => room)
 const allowed = new Map<string, ReadonlyArray<string>>([
   ...Object.entries(ground),
+  ...Object.entries(clients),
   ...Object.entries({ ...domain, ...doors }).map(([room, others]): [string, ReadonlyArray<string>] => [room, [...groundRooms, ...others]])
 ])
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { fenced } from "#doors/mcp/UntrustedText"
-import { advices, CLOSE, label, OPEN } from "#doors/mcp/Texts"
+import { CLOSE, fenced, label, OPEN } from "#ground/wire/UntrustedText"
+import { advices } from "#doors/mcp/Texts"
 import { fenceProblem, instructionsProblem, loadedProblem, refusalProblem } from "../../verification/hosts/Checks.ts"
 import { FakeModel, type Shown } from "../../verification/hosts/FakeModel.ts"
 import { hosts } from "../../verification/hosts/Hosts.ts"

@@ -1,4 +1,5 @@
-import { advices, CLOSE, label, OPEN } from "#doors/mcp/Texts"
+import { advices } from "#doors/mcp/Texts"
+import { CLOSE, label, OPEN } from "#ground/wire/UntrustedText"
 import type { Shown } from "./FakeModel.ts"
 
 /** All texts in a value that was JSON, at any depth. */

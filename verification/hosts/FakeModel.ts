@@ -24,7 +24,7 @@ export interface Shown {
 }
 
 /** A turn of the model: words, or a call of a tool. */
-type Turn = { readonly say: string } | { readonly name: string; readonly namespace?: string; readonly args: object }
+export type Turn = { readonly say: string } | { readonly name: string; readonly namespace?: string; readonly args: object }
 /** Sends one event; its `type`, if it has one, becomes the event's name. */
 type Send = (data: { readonly type?: string; readonly [field: string]: unknown } | string) => void
 type WriteTurn = (send: Send, turn: Turn, id: string) => void
@@ -99,18 +99,28 @@ const toolsIn = (value: unknown, namespace?: string): ReadonlyArray<ShownTool> =
 export class FakeModel {
   readonly shown: Array<Shown> = []
   readonly #script: Array<Call>
+  readonly #decide: ((text: string) => Turn) | undefined
   readonly #server = createServer((request, response) => void this.#answer(request, response))
   #last: Call | undefined
   #repeats = 0
   #searched = ""
   #turns = 0
 
-  private constructor(script: ReadonlyArray<Call>) {
+  private constructor(script: ReadonlyArray<Call>, decide?: (text: string) => Turn) {
     this.#script = [...script]
+    this.#decide = decide
   }
 
-  static async start(script: ReadonlyArray<Call>): Promise<FakeModel> {
-    const model = new FakeModel(script)
+  static start(script: ReadonlyArray<Call>): Promise<FakeModel> {
+    return FakeModel.#listening(new FakeModel(script))
+  }
+
+  /** A model that decides each turn by the text of the request, and that keeps all requests. */
+  static answering(decide: (text: string) => Turn): Promise<FakeModel> {
+    return FakeModel.#listening(new FakeModel([], decide))
+  }
+
+  static async #listening(model: FakeModel): Promise<FakeModel> {
     model.#server.listen(0, "127.0.0.1")
     await once(model.#server, "listening")
     return model
@@ -141,14 +151,14 @@ export class FakeModel {
     }
     const body = JSON.parse(text) as { readonly tools?: unknown }
     const tools = toolsIn(body.tools)
-    const ours = tools.length > 0 && text.includes("agentchat_")
+    const ours = this.#decide !== undefined || (tools.length > 0 && text.includes("agentchat_"))
     if (ours) this.shown.push({ tools, body })
     response.writeHead(200, { "content-type": "text/event-stream" })
     const send: Send = (data) => {
       const event = typeof data === "string" || data.type === undefined ? "" : `event: ${data.type}\n`
       response.write(`${event}data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`)
     }
-    write(send, ours ? this.#next(tools, text) : { say: "Fine." }, `call-${++this.#turns}`)
+    write(send, this.#decide?.(text) ?? (ours ? this.#next(tools, text) : { say: "Fine." }), `call-${++this.#turns}`)
     response.end()
   }
 

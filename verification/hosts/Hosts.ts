@@ -16,6 +16,8 @@ export interface Host extends Program {
     readonly env: Readonly<Record<string, string>>
     readonly files?: Readonly<Record<string, string>>
   }
+  /** What makes the host ask the fake model when `parley connect` starts it, which ignores the host's own configuration. */
+  readonly connectArgs?: (model: string) => ReadonlyArray<string>
   /** The file in HOME to which the entry's TOML is added. */
   readonly toml?: string
 }
@@ -40,6 +42,14 @@ export const hosts: ReadonlyArray<Host> = [
     family: "codex",
     mostToolBytes: 24_500,
     toml: ".codex/config.toml",
+    connectArgs: (model) => [
+      "-c",
+      "model=\"fake\"",
+      "-c",
+      "model_provider=\"fake\"",
+      "-c",
+      `model_providers.fake={ name = "fake", base_url = "${model}/v1", wire_api = "responses" }`
+    ],
     settings: (model) => ({
       env: {},
       files: {

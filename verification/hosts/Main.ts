@@ -5,6 +5,7 @@ import { parseArgs } from "node:util"
 import { type RegisteredAgent, registerAgents } from "../../test/support/RegisterAgents.ts"
 import { startServer } from "../../test/support/ServerProcess.ts"
 import { fenceProblem, instructionsProblem, loadedProblem, refusalProblem, toolBytes } from "./Checks.ts"
+import { connectHost } from "./Connected.ts"
 import type { Call } from "./FakeModel.ts"
 import { type Host, hosts } from "./Hosts.ts"
 import { install } from "./Install.ts"
@@ -18,6 +19,7 @@ Codex, Gemini CLI and opencode, in the versions that verification/hosts/Hosts.ts
 them when this runs, 1.2 GB in all, into node_modules/.cache/parley-hosts. Their model is a program
 on loopback that plays a script of tool calls. Each host reads a message, answers it and is refused
 once; then two hosts at a time write to each other. What the model was shown last is checked.
+Then \`parley connect\` starts each host when mail arrives: it is resumed, silent, and without tools.
 A host that cannot run on this machine is skipped by name. Exits with 1 if a check failed.
 
   --only NAME   this host alone (${hosts.map(({ program }) => program).join(", ")}); several times for several
@@ -178,6 +180,9 @@ for (const [at, host] of chosen.entries()) {
 for (const one of ready) await alone(one, tester, stranger)
 for (const one of ready) if (one.host.program === "codex") await wrongKey(one)
 for (const [one, other] of pairsOf(ready)) await together(one, other)
+for (const one of ready) {
+  for (const { name, problem } of await connectHost(one, url, tester)) table.check(nameOf(one.host), name, problem)
+}
 if (chosen.length > 1 && ready.length < 2) table.row("two hosts", "write to each other", "skipped", "needs two hosts")
 
 await server.stop()

@@ -1,6 +1,7 @@
 import type { CallToolResult } from "@modelcontextprotocol/server"
 import { Cause, Effect } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
+import { fenced, safeJson } from "#ground/wire/UntrustedText"
 import { InternalError } from "#ground/wire/WireError"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import type { WaitRefusal } from "#doors/realtime/Listeners"
@@ -10,7 +11,6 @@ import type { McpRequest } from "./McpRequest.ts"
 import { advice, withoutUnknown } from "./Texts.ts"
 import { hasStructure, type ReadyTool, type Toolset } from "./Toolset.ts"
 import { isWait, type ToolAnswer, type ToolDefinition, type ToolWait } from "./tools/Tool.ts"
-import { fenced, safeJson } from "./UntrustedText.ts"
 
 /** A text block of a result or prompt. */
 export const text = (value: string) => ({ type: "text" as const, text: value })

@@ -1,6 +1,7 @@
 import { ProtocolError, ProtocolErrorCode, ResourceNotFoundError, Server, type ServerContext } from "@modelcontextprotocol/server"
 import { Effect } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
+import { fenced } from "#ground/wire/UntrustedText"
 import { VERSION } from "#doors/service/Version"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import { callTool, isWaiting, outcomeOf, text } from "./CallTool.ts"
@@ -8,7 +9,6 @@ import type { McpRequest } from "./McpRequest.ts"
 import { read, resources, templates } from "./Resources.ts"
 import { type PromptName, prompts, promptText, waiting } from "./Texts.ts"
 import type { ToolApi } from "./tools/Tool.ts"
-import { fenced } from "./UntrustedText.ts"
 
 /** The older revisions that this server supports, newest first. The library itself supports the revision of 2026. */
 export const OLDER = ["2025-11-25", "2025-06-18"]

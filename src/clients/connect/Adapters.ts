@@ -1,0 +1,306 @@
+/** Which object of the output counts: one with each of these values, by path (`item.type`). */
+type Where = Readonly<Record<string, unknown>>
+
+/** A value in the objects of the output that match `where`. `at` is a path; a negative number in it counts from the end of an array. */
+interface Found {
+  readonly where?: Where
+  readonly at: string
+}
+
+/** How a program's output is read. `json` is one object, possibly after other text; `lines` is one object on each line. */
+interface JsonReading {
+  readonly format: "json" | "lines"
+  readonly text: Found
+  readonly session: Found
+  /** The run succeeded only if an object matches this. */
+  readonly success: Where
+  /** The run failed if an object matches this, whatever its exit code. `true` matches any value that is there. */
+  readonly failure?: Where
+}
+
+/** How to start a program for a run, and how to read what it writes. Adapters are data. */
+export interface Adapter {
+  readonly name: string
+  /** The version that was tried, or null if the adapter follows the program's documentation and was not tried. */
+  readonly tried: string | null
+  /** Arguments are passed as they are, without a shell. `{args}` stands for the user's own. The prompt is on standard input. */
+  readonly new: ReadonlyArray<string>
+  /** The command for a conversation with an earlier run, whose session replaces `{session}`; null to begin again each time. */
+  readonly resume: ReadonlyArray<string> | null
+  readonly reading: "text" | JsonReading
+  /** Variables that a run inherits from the connector. */
+  readonly passes: ReadonlyArray<string>
+  readonly sets: Readonly<Record<string, string>>
+  /** Files that are written into HOME before each run. */
+  readonly files: Readonly<Record<string, string>>
+  /** The command with which a person signs in to the program, with the HOME of runs. */
+  readonly signIn: ReadonlyArray<string> | null
+  /** Whether the program may read the user's files although its tools are switched off. Such a program needs `allowReads`. */
+  readonly readsFiles: boolean
+}
+
+export const ADAPTER_NAMES = ["claude", "codex", "gemini", "opencode", "goose", "cursor", "command"] as const
+export type AdapterName = (typeof ADAPTER_NAMES)[number]
+
+const CLAUDE = [
+  "claude",
+  "--print",
+  "--output-format=json",
+  // No built-in tools, no MCP servers, no settings of the user or of a project, and so no hooks and no rules.
+  "--tools=",
+  "--strict-mcp-config",
+  "--setting-sources=",
+  "--disable-slash-commands",
+  "{args}"
+]
+
+/** Tools of Codex, and what brings tools, each a feature that can be disabled. */
+const CODEX_FEATURES = [
+  "shell_tool",
+  "unified_exec",
+  "view_image",
+  "image_generation",
+  "browser_use",
+  "computer_use",
+  "in_app_browser",
+  "sleep_tool",
+  "goals",
+  "multi_agent",
+  "memories",
+  "apps",
+  "plugins",
+  "remote_plugin",
+  "tool_suggest",
+  "skill_mcp_dependency_install",
+  "hooks"
+]
+
+/** Codex without tools, MCP servers and rules. A resumed session forgets its sandbox, so it needs these as much as a new one. */
+const CODEX_OPTIONS = [
+  "--json",
+  "--skip-git-repo-check",
+  "--ignore-user-config",
+  "--ignore-rules",
+  ...CODEX_FEATURES.flatMap((feature) => ["--disable", feature]),
+  ...["sandbox_mode=\"read-only\"", "approval_policy=\"never\"", "web_search=\"disabled\"", "include_apply_patch_tool=false", "project_doc_max_bytes=0"]
+    .flatMap((setting) => ["-c", setting]),
+  "{args}"
+]
+
+const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "name">>> = {
+  claude: {
+    tried: null,
+    new: CLAUDE,
+    resume: [...CLAUDE, "--resume={session}"],
+    reading: {
+      format: "json",
+      text: { where: { type: "result" }, at: "result" },
+      session: { where: { type: "result" }, at: "session_id" },
+      success: { type: "result", subtype: "success", is_error: false }
+    },
+    passes: ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "CLAUDE_CODE_OAUTH_TOKEN"],
+    sets: { CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", CLAUDE_CODE_DISABLE_AUTO_MEMORY: "1", DISABLE_AUTOUPDATER: "1" },
+    files: {},
+    signIn: ["claude", "auth", "login"],
+    readsFiles: false
+  },
+  codex: {
+    tried: null,
+    new: ["codex", "exec", ...CODEX_OPTIONS, "-"],
+    resume: ["codex", "exec", "resume", ...CODEX_OPTIONS, "{session}", "-"],
+    reading: {
+      format: "lines",
+      text: { where: { type: "item.completed", "item.type": "agent_message" }, at: "item.text" },
+      session: { where: { type: "thread.started" }, at: "thread_id" },
+      success: { type: "turn.completed" },
+      failure: { type: "turn.failed" }
+    },
+    passes: ["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"],
+    sets: {},
+    files: {},
+    signIn: ["codex", "login"],
+    readsFiles: false
+  },
+  gemini: {
+    tried: null,
+    new: ["gemini", "--output-format=json", "--approval-mode=default", "--skip-trust", "--extensions=none", "{args}"],
+    resume: ["gemini", "--output-format=json", "--approval-mode=default", "--skip-trust", "--extensions=none", "--resume={session}", "{args}"],
+    reading: {
+      format: "json",
+      text: { at: "response" },
+      session: { at: "session_id" },
+      success: { stats: true },
+      failure: { error: true }
+    },
+    passes: ["GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"],
+    sets: {},
+    files: {
+      ".gemini/settings.json": JSON.stringify({
+        general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
+        privacy: { usageStatisticsEnabled: false },
+        // A list of the only built-in tools: none of them exists.
+        tools: { core: ["none"] },
+        mcp: { allowed: [] },
+        hooksConfig: { enabled: false },
+        skills: { enabled: false }
+      })
+    },
+    signIn: null,
+    readsFiles: false
+  },
+  opencode: {
+    tried: null,
+    new: ["opencode", "run", "--format=json", "--pure", "{args}"],
+    resume: ["opencode", "run", "--format=json", "--pure", "--session={session}", "{args}"],
+    reading: {
+      format: "lines",
+      text: { where: { type: "text" }, at: "part.text" },
+      session: { where: { type: "step_start" }, at: "sessionID" },
+      success: { type: "step_finish", "part.reason": "stop" },
+      failure: { type: "error" }
+    },
+    passes: ["OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENCODE_CONFIG_CONTENT"],
+    sets: {
+      OPENCODE_PERMISSION: JSON.stringify({ "*": "deny" }),
+      OPENCODE_DISABLE_AUTOUPDATE: "1",
+      OPENCODE_DISABLE_LSP_DOWNLOAD: "1",
+      OPENCODE_DISABLE_SHARE: "1",
+      OPENCODE_DISABLE_CLAUDE_CODE: "1"
+    },
+    files: {},
+    signIn: ["opencode", "auth", "login"],
+    readsFiles: false
+  },
+  goose: {
+    tried: null,
+    // Goose has no way to resume a session that is named by its output, so each run begins a session.
+    new: ["goose", "run", "--no-session", "--no-profile", "--quiet", "--output-format=json", "--instructions=-", "{args}"],
+    resume: null,
+    reading: {
+      format: "json",
+      text: { at: "messages.-1.content.-1.text" },
+      session: { at: "session" },
+      // Goose exits with 0 when the model fails.
+      success: { "metadata.status": "completed" }
+    },
+    passes: ["GOOSE_PROVIDER", "GOOSE_MODEL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"],
+    sets: { GOOSE_DISABLE_KEYRING: "1", GOOSE_MODE: "chat" },
+    files: {},
+    signIn: ["goose", "configure"],
+    readsFiles: false
+  },
+  cursor: {
+    tried: null,
+    new: ["cursor-agent", "--print", "--output-format=json", "--mode=ask", "{args}"],
+    resume: ["cursor-agent", "--print", "--output-format=json", "--mode=ask", "--resume={session}", "{args}"],
+    reading: {
+      format: "json",
+      text: { where: { type: "result" }, at: "result" },
+      session: { where: { type: "result" }, at: "session_id" },
+      success: { type: "result", subtype: "success", is_error: false }
+    },
+    passes: ["CURSOR_API_KEY"],
+    sets: {},
+    files: {},
+    signIn: ["cursor-agent", "login"],
+    // Its mode without changes still has tools that read.
+    readsFiles: true
+  }
+}
+
+/** The program of `"agent": "command"`. */
+export interface Command {
+  readonly new: ReadonlyArray<string>
+  readonly resume?: ReadonlyArray<string> | undefined
+  readonly text?: "stdout" | "json" | undefined
+}
+
+const commandAdapter = (command: Command): Adapter => ({
+  name: "command",
+  tried: null,
+  new: command.new,
+  resume: command.resume ?? null,
+  reading: command.text === "json"
+    ? { format: "json", text: { at: "text" }, session: { at: "session" }, success: { text: true } }
+    : "text",
+  passes: [],
+  sets: {},
+  files: {},
+  signIn: null,
+  // The user wrote or chose this program and knows what it reads.
+  readsFiles: false
+})
+
+/** The adapter of this name. A `command` must be given for `"command"`. */
+export const adapterOf = (name: AdapterName, command: Command | undefined): Adapter =>
+  name === "command" ? commandAdapter(command ?? { new: ["false"] }) : { name, ...programs[name] }
+
+/** The command line of a run, with the user's own arguments in the place of `{args}`. */
+export const argvOf = (adapter: Adapter, session: string | null, args: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const words = session === null || adapter.resume === null ? adapter.new : adapter.resume.map((word) => word.replaceAll("{session}", session))
+  return words.flatMap((word) => word === "{args}" ? args : [word])
+}
+
+/** How a run ended. */
+export type Ended =
+  | { readonly _tag: "Exited"; readonly code: number | null; readonly stdout: string }
+  | { readonly _tag: "TimedOut" }
+  | { readonly _tag: "TooMuchOutput" }
+  | { readonly _tag: "NotStarted"; readonly reason: string }
+
+/** What a run has said. */
+export type Outcome =
+  | { readonly _tag: "Said"; readonly text: string; readonly session: string | null }
+  | { readonly _tag: "Failed"; readonly why: string }
+
+const valueAt = (value: unknown, path: string): unknown =>
+  path.split(".").reduce<unknown>((inner, key) => {
+    if (Array.isArray(inner)) return inner.at(Number(key)) as unknown
+    return typeof inner === "object" && inner !== null ? Reflect.get(inner, key) as unknown : undefined
+  }, value)
+
+const matches = (value: unknown, where: Where): boolean =>
+  Object.entries(where).every(([path, wanted]) => {
+    const found = valueAt(value, path)
+    return wanted === true ? found !== undefined && found !== null && found !== false : found === wanted
+  })
+
+const parsed = (text: string): ReadonlyArray<unknown> => {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === "object" && value !== null ? [value] : []
+  } catch {
+    return []
+  }
+}
+
+/** The objects in the output. Programs write warnings before their JSON, so the text before the first line with `{` is skipped. */
+const objectsIn = (stdout: string, format: JsonReading["format"]): ReadonlyArray<unknown> => {
+  const lines = stdout.split("\n")
+  if (format === "lines") return lines.flatMap(parsed)
+  const whole = parsed(stdout)
+  if (whole.length > 0) return whole
+  return lines.flatMap((line, at) => line.startsWith("{") ? [lines.slice(at).join("\n")] : []).map(parsed).find((found) => found.length > 0) ?? []
+}
+
+const lastText = (objects: ReadonlyArray<unknown>, { at, where = {} }: Found): string | undefined =>
+  objects.filter((object) => matches(object, where)).map((object) => valueAt(object, at)).findLast((value) => typeof value === "string")
+
+/** Reads how a run ended. A program that exits with 0 has failed all the same if its output does not say that it succeeded. */
+export const readOutcome = (adapter: Adapter, ended: Ended, session: string | null): Outcome => {
+  if (ended._tag === "TimedOut") return { _tag: "Failed", why: "the run took too long" }
+  if (ended._tag === "TooMuchOutput") return { _tag: "Failed", why: "the run wrote too much" }
+  if (ended._tag === "NotStarted") return { _tag: "Failed", why: `${adapter.name} cannot be started: ${ended.reason}` }
+  const { reading } = adapter
+  if (ended.code !== 0) return { _tag: "Failed", why: `the run ended with ${ended.code ?? "a signal"}` }
+  if (reading === "text") return { _tag: "Said", text: ended.stdout, session: null }
+  const objects = objectsIn(ended.stdout, reading.format)
+  if (reading.failure !== undefined && objects.some((object) => matches(object, reading.failure ?? {}))) {
+    return { _tag: "Failed", why: "the run reports a failure" }
+  }
+  const text = lastText(objects, reading.text)
+  if (text === undefined || !objects.some((object) => matches(object, reading.success))) {
+    return { _tag: "Failed", why: "the run ended with 0 but does not report success" }
+  }
+  return { _tag: "Said", text, session: lastText(objects, reading.session) ?? session }
+}

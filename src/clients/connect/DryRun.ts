@@ -1,0 +1,32 @@
+import { Console, Effect, Layer } from "effect"
+import { type Adapter, argvOf } from "./Adapters.ts"
+import { Journal } from "./Journal.ts"
+import { ParleyApi } from "./ParleyApi.ts"
+import { ParleySocket } from "./ParleySocket.ts"
+import { Runs } from "./Runs.ts"
+
+/**
+ * Services that change nothing, around those that read: nothing is claimed, run, sent or acknowledged, and the journal is in memory.
+ * A run prints its command and its prompt instead, and counts as silent.
+ */
+export const dryRun = (adapter: Adapter, args: ReadonlyArray<string>) =>
+  Layer.mergeAll(
+    Journal.layerAt(":memory:"),
+    Layer.effect(
+      ParleyApi,
+      Effect.map(ParleyApi, (api) => ({
+        ...api,
+        claim: (ids) => Effect.succeed({ count: ids.length, deferred: false, expiresIn: 0 }),
+        send: () => Effect.die("a dry run sends nothing")
+      }))
+    ),
+    Layer.effect(ParleySocket, Effect.map(ParleySocket, (socket) => ({ ...socket, acknowledge: () => Effect.void }))),
+    Layer.succeed(Runs, {
+      run: ({ prompt, session }) =>
+        Effect.as(
+          Console.log(`would run: ${JSON.stringify(argvOf(adapter, session, args))}\nwith this on standard input:\n\n${prompt}`),
+          { _tag: "Exited", code: 0, stdout: "" } as const
+        ),
+      endLeftovers: () => Effect.void
+    })
+  )

@@ -1,0 +1,38 @@
+import { execFile } from "node:child_process"
+import { readdir, readFile } from "node:fs/promises"
+import { promisify } from "node:util"
+
+/** The variable that marks every process of a run, also processes that left the run's process group. */
+export const MARK = "PARLEY_CONNECT_RUN"
+
+const execute = promisify(execFile)
+
+const fromProc = async (entry: string): Promise<ReadonlyArray<number>> => {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name))
+  const found = await Promise.all(pids.map(async (pid) => {
+    const environment = await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "")
+    return environment.split("\0").includes(entry) ? [Number(pid)] : []
+  }))
+  return found.flat()
+}
+
+const fromPs = async (entry: string): Promise<ReadonlyArray<number>> => {
+  const { stdout } = await execute("ps", ["-Eww", "-x", "-o", "pid=,command="], { maxBuffer: 67_108_864 })
+  return stdout.split("\n").flatMap((line) => line.split(" ").includes(entry) ? [Number.parseInt(line, 10)] : [])
+}
+
+/**
+ * Ends the processes of a run that are left, with SIGKILL. They are found by the variable in their environment, so none is missed
+ * although the connector crashed before it could note a process id, and none of another program is hit whose id was reused.
+ */
+export const endLeftovers = async (run: string): Promise<void> => {
+  const entry = `${MARK}=${run}`
+  const pids = await (process.platform === "linux" ? fromProc(entry) : fromPs(entry)).catch(() => [])
+  for (const pid of pids) {
+    try {
+      process.kill(pid, "SIGKILL")
+    } catch {
+      // It has ended by itself.
+    }
+  }
+}

@@ -1,0 +1,152 @@
+import { Context, Data, Effect, Layer, Option, Schema } from "effect"
+import { Message } from "./Mail.ts"
+
+/** The server does not take the key any more, or the agent is suspended. The connector stops. */
+export class KeyRefused extends Data.TaggedError("KeyRefused")<{ readonly reason: string }> {}
+
+/** No usable answer: the server or the network fails, or a limit says to wait. The same call may be repeated. */
+export class Unreachable extends Data.TaggedError("Unreachable")<{ readonly reason: string; readonly retryAfterMs: number | null }> {}
+
+/** The server refuses the call, and would refuse it again. */
+export class Refused extends Data.TaggedError("Refused")<{ readonly code: string; readonly status: number }> {}
+
+export type Failure = KeyRefused | Unreachable | Refused
+
+/** The result of a claim (wire.md L): how many of the messages, from the first on, this connector may answer. */
+export interface Claim {
+  readonly count: number
+  readonly deferred: boolean
+  /** In seconds. */
+  readonly expiresIn: number
+}
+
+export interface Sent {
+  readonly message: Message
+  /** Whether the server had a message with this `client_msg_id` before. */
+  readonly replayed: boolean
+}
+
+/** The time for one call. The server answers a send within 6 s, or with 503. */
+const PATIENCE_MS = 15_000
+const PAGE = 200
+/** The most pages of history that are read for one batch. A reply to a message follows it soon. */
+const MOST_PAGES = 10
+
+const ErrorBody = Schema.Struct({ code: Schema.String, message: Schema.String })
+const ClaimBody = Schema.Struct({ claimed_count: Schema.Int, deferred: Schema.Boolean, expires_in: Schema.Number })
+const ContactBody = Schema.Struct({ is_contact: Schema.Boolean })
+const AgentBody = Schema.Struct({ handle: Schema.String })
+
+const decodeError = Schema.decodeUnknownOption(ErrorBody)
+
+interface Call {
+  readonly method: "GET" | "POST"
+  readonly path: string
+  readonly body?: unknown
+}
+
+interface Answer {
+  readonly replayed: boolean
+  readonly body: unknown
+}
+
+/** What the connector needs of the server's public API (wire.md C and L). */
+export class ParleyApi extends Context.Service<ParleyApi, {
+  /** The handle of the key's agent. */
+  readonly handle: Effect.Effect<string, Failure>
+  /** Claims messages, oldest first. With `defer`, nothing is claimed while a live session of the agent has a lease. */
+  readonly claim: (ids: ReadonlyArray<string>, holder: string, defer: boolean) => Effect.Effect<Claim, Failure>
+  /** The messages of a conversation from this seq on, oldest first. Empty if the agent is no longer part of the conversation. */
+  readonly history: (conversation: string, fromSeq: number) => Effect.Effect<ReadonlyArray<Message>, Failure>
+  readonly isContact: (handle: string) => Effect.Effect<boolean, Failure>
+  readonly send: (body: unknown) => Effect.Effect<Sent, Failure>
+}>()("parley/connect/ParleyApi") {
+  static readonly layer = ({ key, server }: { readonly key: string; readonly server: string }) => {
+    const call = Effect.fnUntraced(function*({ body, method, path }: Call) {
+      const { response, text } = yield* Effect.tryPromise({
+        try: async (signal) => {
+          const response = await fetch(`${server}${path}`, {
+            method,
+            headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+            redirect: "error",
+            signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]),
+            ...(body === undefined ? {} : { body: JSON.stringify(body) })
+          })
+          return { response, text: await response.text() }
+        },
+        catch: (error) => new Unreachable({ reason: reasonOf(error), retryAfterMs: null })
+      })
+      const json = parse(text)
+      if (response.ok && json !== undefined) {
+        return { replayed: response.headers.get("idempotent-replay") === "true", body: json } satisfies Answer
+      }
+      const { status } = response
+      const code = Option.getOrElse(Option.map(decodeError(json), (error) => error.code), () => `HTTP ${status}`)
+      if (status === 401 || code === "AGENT_SUSPENDED") return yield* new KeyRefused({ reason: code })
+      if (status >= 500 || status === 429 || status === 408 || response.ok) {
+        const seconds = Number(response.headers.get("retry-after") ?? Number.NaN)
+        return yield* new Unreachable({ reason: code, retryAfterMs: seconds > 0 ? seconds * 1_000 : null })
+      }
+      return yield* new Refused({ code, status })
+    })
+
+    const read = <S extends Schema.ConstraintDecoder<unknown>>(schema: S) => {
+      const decode = Schema.decodeUnknownOption(schema)
+      return ({ body }: Answer): Effect.Effect<S["Type"], Unreachable> =>
+        Option.match(decode(body), {
+          onNone: () => Effect.fail(new Unreachable({ reason: "the answer is not that of a Parley server", retryAfterMs: null })),
+          onSome: Effect.succeed
+        })
+    }
+    const readClaim = read(ClaimBody)
+    const readContact = read(ContactBody)
+    const readAgent = read(AgentBody)
+    const readMessage = read(Message)
+    const readMessages = read(Schema.Array(Message))
+
+    return Layer.succeed(ParleyApi, {
+      handle: call({ method: "GET", path: "/v1/agents/me" }).pipe(Effect.flatMap(readAgent), Effect.map(({ handle }) => handle)),
+      claim: (ids, holder, defer) =>
+        call({ method: "POST", path: "/v1/reply/claim-batch", body: { message_ids: ids, holder, defer_if_active: defer } }).pipe(
+          Effect.flatMap(readClaim),
+          Effect.map(({ claimed_count, deferred, expires_in }) => ({ count: claimed_count, deferred, expiresIn: expires_in }))
+        ),
+      history: Effect.fnUntraced(function*(conversation: string, fromSeq: number) {
+        const messages: Array<Message> = []
+        for (let page = 0, after = fromSeq - 1; page < MOST_PAGES; page++) {
+          const path = `/v1/messages/${encodeURIComponent(conversation)}?after_seq=${after}&limit=${PAGE}`
+          const got = yield* Effect.flatMap(call({ method: "GET", path }), readMessages)
+          messages.push(...got)
+          after = got.at(-1)?.seq ?? after
+          if (got.length < PAGE) break
+        }
+        return messages
+      }, (effect) => Effect.catchIf(effect, isGone, () => Effect.succeed<ReadonlyArray<Message>>([]))),
+      isContact: (handle) =>
+        call({ method: "GET", path: `/v1/contacts/${encodeURIComponent(handle)}` }).pipe(
+          Effect.flatMap(readContact),
+          Effect.map(({ is_contact }) => is_contact)
+        ),
+      send: (body) =>
+        Effect.flatMap(
+          call({ method: "POST", path: "/v1/messages", body }),
+          (answer) => Effect.map(readMessage(answer), (message) => ({ message, replayed: answer.replayed }))
+        )
+    })
+  }
+}
+
+const isGone = (failure: Failure): failure is Refused => failure._tag === "Refused" && (failure.status === 404 || failure.status === 410)
+
+const parse = (text: string): unknown => {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+const reasonOf = (error: unknown): string => {
+  if (!(error instanceof Error)) return String(error)
+  return error.cause instanceof Error ? error.cause.message : error.message
+}

@@ -1,0 +1,118 @@
+import { Context, Data, Effect, Layer, Option, Queue, Schema } from "effect"
+import { WebSocket } from "ws"
+import { Message } from "./Mail.ts"
+import { KeyRefused } from "./ParleyApi.ts"
+
+/** The socket ended, or could not be opened. */
+class Disconnected extends Data.TaggedError("Disconnected")<{ readonly reason: string }> {}
+
+/** What the socket reports, in order. */
+export type Event =
+  | { readonly _tag: "Connected"; readonly handle: string }
+  | { readonly _tag: "Mail"; readonly message: Message }
+  | { readonly _tag: "Disconnected"; readonly reason: string }
+
+const Hello = Schema.Struct({ type: Schema.Literal("hello.ok"), agent: Schema.Struct({ handle: Schema.String }) })
+const New = Schema.Struct({ type: Schema.Literal("message.new"), payload: Message })
+const decodeFrame = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([Hello, New])))
+
+/** The server pings every 30 s. Without a sign of it for this long, the connection is dead. */
+const SILENCE_MS = 75_000
+const HANDSHAKE_MS = 20_000
+const FIRST_RETRY_MS = 1_000
+const LONGEST_RETRY_MS = 30_000
+/** The socket is not read while so many events wait. */
+const MOST_EVENTS = 256
+/** The close code with which the server refuses a key or an agent (wire.md E.4). */
+const REFUSED = 1008
+const MOST_FRAME = 1_048_576
+
+/**
+ * The socket in acknowledging mode (wire.md E.2): a message stays with the server until `acknowledge`, and is offered again at the next
+ * connect. It reconnects by itself until the key is refused.
+ */
+export class ParleySocket extends Context.Service<ParleySocket, {
+  /** Takes all events that wait, at least one. Fails once the key is refused. */
+  readonly take: Effect.Effect<ReadonlyArray<Event>, KeyRefused>
+  /** Sends acknowledgements if the socket is open. Otherwise the server offers the messages again at the next connect. */
+  readonly acknowledge: (ids: ReadonlyArray<string>) => Effect.Effect<void>
+}>()("parley/connect/ParleySocket") {
+  static readonly layer = ({ key, server }: { readonly key: string; readonly server: string }) =>
+    Layer.effect(
+      ParleySocket,
+      Effect.gen(function*() {
+        const events = yield* Queue.unbounded<Event, KeyRefused>()
+        let current: WebSocket | undefined
+
+        const once = Effect.callback<void, Disconnected | KeyRefused>((resume) => {
+          const socket = new WebSocket(`${server.replace(/^http/, "ws")}/v1/ws`, { handshakeTimeout: HANDSHAKE_MS, maxPayload: MOST_FRAME })
+          let greeted = false
+          let silence: NodeJS.Timeout | undefined
+          const alive = (): void => {
+            clearTimeout(silence)
+            silence = setTimeout(() => socket.terminate(), SILENCE_MS)
+          }
+          socket.on("open", () => {
+            alive()
+            socket.send(JSON.stringify({ type: "hello", api_key: key, capabilities: ["ack"], client: "parley_connect" }))
+          })
+          socket.on("ping", alive)
+          socket.on("message", (data) => {
+            alive()
+            const frame = Option.getOrUndefined(decodeFrame(String(data)))
+            if (frame === undefined) return
+            if (frame.type === "hello.ok") {
+              greeted = true
+              current = socket
+              Queue.offerUnsafe(events, { _tag: "Connected", handle: frame.agent.handle })
+            } else if (greeted) {
+              Queue.offerUnsafe(events, { _tag: "Mail", message: frame.payload })
+              if (Queue.sizeUnsafe(events) >= MOST_EVENTS) socket.pause()
+            }
+          })
+          let problem = ""
+          socket.on("error", (error) => (problem = error.message))
+          socket.on("close", (code, reason) => {
+            clearTimeout(silence)
+            if (current === socket) current = undefined
+            const why = String(reason) || problem || `closed with ${code}`
+            if (code === REFUSED) return resume(Effect.fail(new KeyRefused({ reason: why })))
+            // A connection that worked is tried again at once, the others later.
+            resume(greeted ? Effect.sync(() => void Queue.offerUnsafe(events, { _tag: "Disconnected", reason: why })) : Effect.fail(new Disconnected({ reason: why })))
+          })
+          return Effect.sync(() => {
+            clearTimeout(silence)
+            socket.close()
+            socket.terminate()
+          })
+        })
+
+        const forever = Effect.gen(function*() {
+          for (let failures = 0;;) {
+            const failed = yield* Effect.match(once.pipe(Effect.catchTag("KeyRefused", (refused) => Effect.as(Queue.fail(events, refused), refused))), {
+              onFailure: (error) => error,
+              onSuccess: (refused) => refused
+            })
+            if (failed?._tag === "KeyRefused") return
+            failures = failed === undefined ? 0 : failures + 1
+            if (failed !== undefined) Queue.offerUnsafe(events, { _tag: "Disconnected", reason: failed.reason })
+            const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 6))
+            // Spread, so that many connectors do not return to a restarted server in the same moment.
+            yield* Effect.sleep(longest * (0.5 + Math.random() / 2))
+          }
+        })
+        yield* Effect.forkScoped(forever)
+
+        return ParleySocket.of({
+          take: Queue.takeAll(events).pipe(
+            Effect.tap(() => Effect.sync(() => current?.isPaused === true && current.resume()))
+          ),
+          acknowledge: (ids) =>
+            Effect.sync(() => {
+              if (current?.readyState !== WebSocket.OPEN) return
+              for (const id of ids) current.send(JSON.stringify({ type: "ack", message_id: id }))
+            })
+        })
+      })
+    )
+}

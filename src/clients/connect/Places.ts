@@ -1,0 +1,86 @@
+import { Effect } from "effect"
+import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
+import { homedir } from "node:os"
+import { dirname, join } from "node:path"
+import { DatabaseSync } from "node:sqlite"
+import { SettingsInvalid } from "./Settings.ts"
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+const folder = (env: Environment, name: string, ...otherwise: ReadonlyArray<string>): string =>
+  env[name] !== undefined && env[name] !== "" ? env[name] : join(env["HOME"] ?? homedir(), ...otherwise)
+
+/** The path of connect.json: in `$XDG_CONFIG_HOME/parley`, or in ~/.config/parley. */
+export const settingsPath = (env: Environment): string => join(folder(env, "XDG_CONFIG_HOME", ".config"), "parley", "connect.json")
+
+/** The folders and files of one agent's connector, in `$XDG_STATE_HOME/parley`, or in ~/.local/state/parley. */
+export interface Places {
+  readonly root: string
+  readonly journal: string
+  readonly lock: string
+  readonly home: string
+  readonly work: string
+  readonly logs: string
+}
+
+/** The places of the agent with this handle. */
+export const placesOf = (env: Environment, handle: string): Places => {
+  const root = join(folder(env, "XDG_STATE_HOME", ".local", "state"), "parley", "connect", handle)
+  const inside = (name: string): string => join(root, name)
+  return { root, journal: inside("journal"), lock: inside("lock"), home: inside("home"), work: inside("work"), logs: inside("logs") }
+}
+
+/** Creates the folder of an agent's connector. Only the user can read it. */
+export const prepare = ({ root }: Places): Effect.Effect<void> => Effect.sync(() => void mkdirSync(root, { recursive: true, mode: 0o700 }))
+
+const SQLITE_BUSY = 5
+
+/**
+ * Locks the places of an agent until the scope ends, so that a second connector of the agent on this machine is refused. The lock is
+ * SQLite's on a file, which the kernel releases however the process ends.
+ */
+export const lock = ({ lock: file }: Places, handle: string) =>
+  Effect.acquireRelease(
+    Effect.try({
+      try: () => {
+        const held = new DatabaseSync(file, { timeout: 0 })
+        try {
+          held.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE")
+          return held
+        } catch (error) {
+          held.close()
+          throw error
+        }
+      },
+      catch: (error) =>
+        new SettingsInvalid({
+          message: Reflect.get(Object(error), "errcode") === SQLITE_BUSY
+            ? `a connector for ${handle} runs already on this machine`
+            : `${file} cannot be locked: ${error instanceof Error ? error.message : String(error)}`
+        })
+    }),
+    (held) => Effect.sync(() => held.close())
+  )
+
+/** The text of connect.json; undefined if there is none. Keys are in it, so a file that others can read is refused. */
+export const readSettings = (path: string): Effect.Effect<string | undefined, SettingsInvalid> =>
+  Effect.try({
+    try: () => {
+      const { mode } = statSync(path)
+      if ((mode & 0o077) !== 0) throw new Error(`other users can read it, and it holds keys: chmod 600 ${path}`)
+      return readFileSync(path, "utf8")
+    },
+    catch: (error) => error
+  }).pipe(Effect.catch((error) =>
+    Reflect.get(Object(error), "code") === "ENOENT"
+      ? Effect.succeed(undefined)
+      : Effect.fail(new SettingsInvalid({ message: `${path} cannot be used: ${error instanceof Error ? error.message : String(error)}` }))
+  ))
+
+/** Writes connect.json, whole or not at all, so that only the user can read it. */
+export const writeSettings = (path: string, value: unknown): Effect.Effect<void> =>
+  Effect.sync(() => {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+    writeFileSync(`${path}.new`, `${JSON.stringify(value, null, 2)}\n`, { mode: 0o600 })
+    renameSync(`${path}.new`, path)
+  })

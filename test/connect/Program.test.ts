@@ -1,0 +1,151 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { parleyHere } from "../support/Admin.ts"
+import { eventually, within } from "../support/Eventually.ts"
+import { programEnv, programPath, type Server, sharedServer, SHORT_LIVED, type TestAgent } from "../support/Server.ts"
+import { acknowledged, acquainted, answeredBy, Machine, replies, send, stored } from "./Connectors.ts"
+
+const NODE = fileURLToPath(new URL("../../node_modules/.bin/node", import.meta.url))
+
+let server: Server
+beforeAll(async () => {
+  server = await sharedServer()
+})
+afterAll(() => server?.stop())
+
+const pair = () => acquainted(server)
+
+/** The variables that say where connect.json and the journal of a machine are. */
+const placesOf = (machine: Machine) => ({ XDG_CONFIG_HOME: join(machine.root, "config"), XDG_STATE_HOME: join(machine.root, "state") })
+const fileOf = (machine: Machine): string => join(machine.root, "config", "parley", "connect.json")
+
+const configure = (machine: Machine, agent: TestAgent, more: object = {}): void => {
+  mkdirSync(join(machine.root, "config", "parley"), { recursive: true })
+  const command = { new: [machine.program, "new"], resume: [machine.program, "{session}"], text: "json" }
+  const settings = { key: agent.key, agent: "command", command, allow: "all", settleMs: 0, retrySeconds: [0, 0], ...more }
+  writeFileSync(fileOf(machine), JSON.stringify({ server: server.url, agents: { [agent.handle]: settings } }), { mode: 0o600 })
+}
+
+interface Started {
+  readonly child: ChildProcess
+  readonly output: () => string
+  readonly ended: Promise<readonly [code: number | null, signal: NodeJS.Signals | null]>
+}
+
+/** `parley connect` in a process of its own. */
+const connect = (machine: Machine, args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}): Started => {
+  const child = spawn(NODE, [...SHORT_LIVED, programPath(), "connect", ...args], {
+    env: { ...programEnv(), ...placesOf(machine), ...env },
+    stdio: ["ignore", "pipe", "pipe"]
+  })
+  let output = ""
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
+  process.once("exit", () => child.kill("SIGKILL"))
+  return { child, output: () => output, ended: once(child, "close") as Promise<[number | null, NodeJS.Signals | null]> }
+}
+
+/** A subcommand in this process. */
+const here = async (machine: Machine, ...args: ReadonlyArray<string>) => {
+  const before = { ...process.env }
+  Object.assign(process.env, placesOf(machine))
+  try {
+    return await parleyHere({}, ["connect", ...args])
+  } finally {
+    for (const name of Object.keys(placesOf(machine))) {
+      if (before[name] === undefined) delete process.env[name]
+      else process.env[name] = before[name]
+    }
+  }
+}
+
+describe("parley connect", () => {
+  it("keeps what the first start is told, answers with a session that it resumes, and shows its status", async () => {
+    const [ada, bob] = await pair()
+    const machine = new Machine("echo \"{\\\"text\\\": \\\"Hello\\\", \\\"session\\\": \\\"s1\\\"}\"")
+    const undecided = connect(machine, ["--as", ada.handle, "--agent", "command", "--server", server.url], { PARLEY_KEY: ada.key })
+    assert.deepStrictEqual(await within("the end", undecided.ended), [78, null], undecided.output())
+    assert.include(undecided.output(), "--allow contacts")
+
+    configure(machine, ada, { allow: undefined })
+    const args = ["--as", `@${ada.handle}`, "--allow", "all"]
+    const first = connect(machine, args)
+    const one = await send(bob, ada.handle, "One")
+    await replies(bob, ada, [one])
+    await acknowledged(ada)
+    assert.include(readFileSync(fileOf(machine), "utf8"), "\"allow\": \"all\"")
+    assert.strictEqual(statSync(fileOf(machine)).mode & 0o777, 0o600)
+
+    const second = connect(machine, args)
+    assert.strictEqual((await within("the end", second.ended))[0], 78, second.output())
+    assert.include(second.output(), "runs already on this machine")
+
+    await here(machine, "pause")
+    const two = await send(bob, ada.handle, "Two")
+    await eventually("the message in the status", async () => / 1 waiting {2}paused/.test((await here(machine, "status")).stdout) || undefined)
+    assert.strictEqual(machine.runs, 1)
+    await here(machine, "resume")
+    assert.deepStrictEqual([...answeredBy(await replies(bob, ada, [one, two]))].sort(), [one, two].sort())
+    assert.strictEqual(machine.text, "run new\nrun s1\n")
+    await acknowledged(ada)
+
+    const status = JSON.parse((await here(machine, "status", "--json")).stdout) as { readonly runs_today: number; readonly process: string }
+    assert.deepInclude(status, { runs_today: 2, process: String(first.child.pid) })
+    first.child.kill("SIGTERM")
+    assert.deepStrictEqual(await within("the end", first.ended), [0, null], first.output())
+    assert.include((await here(machine, "status")).stdout, "does not run")
+
+    const logs = join(machine.root, "state", "parley", "connect", ada.handle, "logs")
+    const written = readdirSync(logs).map((name) => readFileSync(join(logs, name), "utf8")).join("")
+    for (const secret of [ada.key, "Hello", "One"]) assert.notInclude(written + first.output(), secret)
+    assert.include(written, "\"event\":\"replied\"")
+  })
+
+  it("that is killed during a run ends what is left of the run, and answers once", async () => {
+    const [ada, bob] = await pair()
+    const machine = new Machine(`if ! [ -e ${"$0"}.killed ]; then touch $0.killed; kill -9 $PPID; echo "{\\"text\\": \\"From the dead\\"}"; sleep 300; fi; echo "{\\"text\\": \\"Hello\\"}"`)
+    configure(machine, ada)
+    const id = await send(bob, ada.handle, "One")
+    assert.deepStrictEqual(await within("the end", connect(machine, []).ended), [null, "SIGKILL"])
+    const second = connect(machine, [])
+    const [reply] = await replies(bob, ada, [id])
+    assert.deepInclude(reply, { content: { text: "Hello" } })
+    await acknowledged(ada)
+    assert.strictEqual(machine.runs, 2)
+    assert.lengthOf(await stored(bob), 1)
+    second.child.kill("SIGTERM")
+    await second.ended
+  })
+
+  it("--dry-run prints the command and the prompt, and claims, runs, sends and acknowledges nothing", async () => {
+    const [ada, bob] = await pair()
+    const machine = new Machine()
+    configure(machine, ada)
+    const id = await send(bob, ada.handle, "What is the time?")
+    const dry = connect(machine, ["--dry-run"])
+    await eventually("the prompt", () => dry.output().includes("What is the time?") || undefined)
+    assert.include(dry.output(), JSON.stringify([machine.program, "new"]))
+    dry.child.kill("SIGINT")
+    assert.deepStrictEqual(await within("the end", dry.ended), [0, null], dry.output())
+    assert.strictEqual(machine.runs, 0)
+    assert.deepStrictEqual((await stored(ada)).map((message) => message.id), [id])
+    const claim = await ada.http.post("/v1/reply/claim", { message_id: id, holder: "session:other" })
+    assert.deepInclude(claim.body, { claimed: true })
+  })
+
+  it("refuses a connect.json that others can read, and a program that can read files", async () => {
+    const [ada] = await pair()
+    const machine = new Machine()
+    configure(machine, ada, { agent: "cursor" })
+    const reads = connect(machine, [])
+    assert.strictEqual((await within("the end", reads.ended))[0], 78)
+    assert.include(reads.output(), "allowReads")
+    chmodSync(fileOf(machine), 0o644)
+    const { code, stderr } = await here(machine, "status")
+    assert.strictEqual(code, 1)
+    assert.include(stderr, "chmod 600")
+  })
+})
