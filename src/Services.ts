@@ -3,6 +3,7 @@ import { PushConfigsRepo } from "#doors/a2a/PushConfigsRepo"
 import { TaskPushes } from "#doors/a2a/TaskPushes"
 import { Tasks } from "#doors/a2a/Tasks"
 import { TasksRepo } from "#doors/a2a/TasksRepo"
+import { EventFeed } from "#doors/mcp/events/EventFeed"
 import { Accounts } from "#domain/agents/Accounts"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
@@ -78,6 +79,7 @@ import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRequests.layer).pipe(
   Layer.provideMerge(Registration.layer),
+  Layer.provideMerge(EventFeed.layer),
   Layer.provideMerge(TaskPushes.layer),
   Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),

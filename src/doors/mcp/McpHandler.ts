@@ -21,6 +21,7 @@ import { Waiters } from "#doors/realtime/Waiters"
 import { bearerOf } from "#ground/wire/Bearer"
 import { Forbidden, MethodNotAllowed, type RateLimited } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
+import { makeEventMethods } from "./events/EventMethods.ts"
 import { MAX_INLINE } from "./tools/FileTools.ts"
 import { idOf, INVALID_PARAMS, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
@@ -106,6 +107,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const ids = yield* Ids
     const reads = yield* LargeReads
     const waiters = yield* Waiters
+    const events = yield* makeEventMethods
     const answerModern = yield* makeModernRequests
     const answerPlain = yield* makePlainCalls
     const app = router.asHttpEffect()
@@ -195,6 +197,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const admitted: McpRequest = {
         context: yield* Effect.context<never>(),
         ...caller,
+        events,
         wait: waiters.wait,
         structured: asksForStructure(request),
         note
