@@ -89,6 +89,7 @@ const doors = {
     "deliveries",
     "attachments",
     "groups",
+    "webhooks",
     "presence",
     "conversations",
     "mutes",

@@ -49,7 +49,9 @@ eachDatabase((database) => {
           work: repo.work,
           post: (_, __, { deliveryNo }) => Effect.sync(() => (posted.push(deliveryNo), { _tag: "Failed", reason: "answered 500" })),
           delivered: () => Effect.void,
-          failed: (failure) => Effect.andThen(repo.failed(failure, 99), Effect.sync(() => (local = false)))
+          failed: (failure) => Effect.andThen(repo.failed(failure, 99), Effect.sync(() => (local = false))),
+          postponed: () => Effect.void,
+          fill: () => Effect.succeed(false)
         }
         let local = true
         const actor = new WebhookActor("whk_back", { ...dependencies, isLocal: () => local })

@@ -9,7 +9,7 @@ const delivery = (deliveryNo: number): Waiting =>
   ({ deliveryNo, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null })
 
 const outbox = (waiting: ReadonlyArray<Waiting>, url = "https://nowhere.example/"): Work =>
-  ({ agentId: "agt", url, secret: "", pausedUntil: null, waiting })
+  ({ agentId: "agt", url, secret: "", pausedUntil: null, followsInbox: false, waiting })
 
 /** Ten deliveries that are due. */
 const waiting = Array.from({ length: 10 }, (_, i) => delivery(i))
@@ -23,6 +23,8 @@ const webhook = (own: Pick<Dependencies, "work" | "post"> & Partial<Dependencies
     isLocal: () => true,
     delivered: () => Effect.void,
     failed: () => Effect.die("no attempt failed"),
+    postponed: () => Effect.die("no event was held back"),
+    fill: () => Effect.succeed(false),
     ...own
   })
 

@@ -123,21 +123,22 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       open: (id) => reads.ofAgent(agent.id, INLINE_FILE, attachments.open(agent.id, id, MAX_INLINE))
     })
 
-    /** The account and the scopes of a credential: an access token of OAuth, or a key, which permits everything. */
+    /** The account, the connection of OAuth and the scopes of a credential: an access token of OAuth, or a key, which permits everything. */
     const granted = (credential: string) =>
       offersOAuth(config) && isAccessToken(credential)
         ? connections.authenticate(credential)
-        : Effect.map(auth.authenticate(credential), (agent) => ({ agent, scopes: SCOPES }))
+        : Effect.map(auth.authenticate(credential), (agent) => ({ agent, connectionId: undefined, scopes: SCOPES }))
 
     const agentOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const credential = bearerOf(request.headers["authorization"])
       const grant = granted(credential)
-      const { agent, scopes } = yield* Effect.catchTag(grant, "Unauthorized", () => budgets.unauthorized(request))
+      const { agent, connectionId, scopes } = yield* Effect.catchTag(grant, "Unauthorized", () => budgets.unauthorized(request))
       const refused = yield* spent(budgets.ofAgent(request, agent.id))
       const api = toolApi(request, agent, {
         agentId: agent.id,
         check: Effect.map(grant, ({ agent }) => agent),
-        endsUnnoticed: isAccessToken(credential)
+        endsUnnoticed: isAccessToken(credential),
+        connectionId
       })
       const { sets, unknown } = setsIn(askedBy("tools", "x-mcp-toolsets", request))
       const caller: Caller = { api, refused, scopes, unknownSet: unknown, ...knowing(toolsetOf(sets), api, instructions(agent.handle)) }

@@ -111,6 +111,8 @@ const addEvents = (server: Server, { events, note }: McpRequest, api: ToolApi, r
     })
   add("events/list", events.list)
   add("events/poll", (params) => events.poll(api, params))
+  add("events/subscribe", (params) => events.subscribe(api, params))
+  add("events/unsubscribe", (params) => events.unsubscribe(api, params))
   add("events/stream", (params, { mcpReq }) =>
     events.stream(api, params, mcpReq.id, (method, params) => Effect.promise(() => mcpReq.notify({ method, params: { ...params } }))))
 }

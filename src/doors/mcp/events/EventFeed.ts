@@ -9,8 +9,8 @@ import { decodeCursor, encodeCursor, type Position } from "./EventCursor.ts"
 import type { EventType } from "./EventTypes.ts"
 import { type Candidate, isReported, type Occurrence, type Owner, received, waiting } from "./Occurrence.ts"
 
-/** Messages that one statement reads. */
-const PAGE = 100
+/** Messages that one statement reads: at least, and at most. */
+const PAGE = { least: 10, most: 100 }
 /** Messages that one look reads. A longer inbox is reported by the looks that follow. */
 const MAX_READ = 1_000
 /** While a lease stands, the inbox is looked at again after this time at the latest, because a lease can end early. */
@@ -58,6 +58,17 @@ export class EventFeed extends Context.Service<EventFeed, {
     limit: number,
     notBefore?: number
   ) => Effect.Effect<Look, Unavailable>
+  /**
+   * What a look reported after a number and up to another, as far as it still waits: the occurrence, undefined if nothing does, or the
+   * time for which it is held back.
+   */
+  readonly again: (
+    owner: Owner,
+    type: EventType,
+    subscription: string,
+    from: number,
+    through: number
+  ) => Effect.Effect<Occurrence | { readonly heldMs: number } | undefined, Unavailable>
   /** The position of a cursor, or of now if there is none; undefined if the text is not a cursor of this agent. */
   readonly start: (owner: Owner, type: EventType, cursor: string | null) => Effect.Effect<Start | undefined, Unavailable>
   readonly cursorOf: (owner: Owner, position: Position) => string
@@ -78,17 +89,24 @@ export class EventFeed extends Context.Service<EventFeed, {
         return mutes
       })
 
-      /** Up to `limit` messages to report after a number. */
-      const read = Effect.fnUntraced(function*(owner: Owner, type: EventType, from: number, limit: number, notBefore: number) {
+      /** Up to `limit` messages to report after a number and up to another. */
+      const read = Effect.fnUntraced(function*(
+        owner: Owner,
+        type: EventType,
+        from: number,
+        limit: number,
+        { notBefore = 0, through = Number.POSITIVE_INFINITY }: { readonly notBefore?: number; readonly through?: number }
+      ) {
         const found: Array<Candidate> = []
         const mutes = yield* mutesOf(owner.id)
         let [no, skipped] = [from, false]
-        for (let most = MAX_READ; most > 0; most -= PAGE) {
-          const page = yield* deliveries.page(owner.id, no, PAGE)
+        const size = Math.min(Math.max(limit, PAGE.least), PAGE.most)
+        for (let most = MAX_READ; most > 0; most -= size) {
+          const page = yield* deliveries.page(owner.id, no, size)
           if (page === undefined) break
           const senders = yield* agents.byIds([...new Set(page.rows.map(({ message }) => message.senderId))])
           for (const { inboxNo, message } of page.rows) {
-            if (found.length === limit) return { found, no, skipped, more: true }
+            if (found.length === limit || inboxNo > through) return { found, no, skipped, more: true }
             no = inboxNo
             const candidate = { inboxNo, message, senderHandle: senders.get(message.senderId)?.handle ?? "" }
             if (!isReported(type.arguments, owner, (...of) => mutes.covers(...of), candidate)) continue
@@ -114,13 +132,23 @@ export class EventFeed extends Context.Service<EventFeed, {
         return since < 0 ? 0 : Math.max(0, quietSeconds * 1_000 - since)
       }
 
+      const one = (owner: Owner, type: EventType, candidate: Candidate) => received(type.arguments, owner, deliveries.ids, candidate)
+
       return EventFeed.of({
+        again: Effect.fn("EventFeed.again")(function*(owner, type, subscription, from, through) {
+          const isEdge = type.name === "inbox.waiting"
+          const { found: [first, ...rest] } = yield* read(owner, type, from, isEdge ? MAX_READ : 1, { through })
+          if (first === undefined) return undefined
+          const heldMs = yield* leaseOf(owner, type)
+          if (heldMs !== undefined) return { heldMs }
+          return isEdge ? waiting(subscription, owner, [first, ...rest]) : one(owner, type, first)
+        }),
         look: Effect.fn("EventFeed.look")(function*(owner, type, subscription, position, limit, notBefore = 0) {
           const held = (heldMs: number): Look => ({ reported: [], position, more: false, skipped: false, heldMs })
           const quiet = quietFor(type, position)
           if (quiet > 0) return held(quiet)
           const isEdge = type.name === "inbox.waiting"
-          const { found, more, no, skipped } = yield* read(owner, type, position.no, isEdge ? MAX_READ : limit, notBefore)
+          const { found, more, no, skipped } = yield* read(owner, type, position.no, isEdge ? MAX_READ : limit, { notBefore })
           const [first, ...rest] = found
           const { toldAt } = position
           if (first === undefined) return { reported: [], position: { no, toldAt }, more, skipped, heldMs: undefined }
@@ -130,10 +158,7 @@ export class EventFeed extends Context.Service<EventFeed, {
           return {
             reported: isEdge
               ? [{ occurrence: waiting(subscription, owner, [first, ...rest]), after }]
-              : found.map((candidate) => ({
-                occurrence: received(type.arguments, owner, deliveries.ids, candidate),
-                after: { no: candidate.inboxNo, toldAt: null }
-              })),
+              : found.map((candidate) => ({ occurrence: one(owner, type, candidate), after: { no: candidate.inboxNo, toldAt: null } })),
             position: after,
             // After an edge, the next one has to wait.
             more: more && !isEdge,

@@ -3,11 +3,15 @@ import { AgentSuspended } from "#domain/agents/Agent"
 import { Conversations } from "#domain/conversations/Conversations"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import type { Unauthorized } from "#ground/wire/WireError"
+import { iso, isoOrNull } from "#ground/wire/Text"
+import { standardKey } from "#domain/webhooks/Signature"
 import { TOO_MANY, type WaitRefusal } from "#doors/realtime/Listeners"
 import { Waiters } from "#doors/realtime/Waiters"
 import type { ToolApi } from "../tools/Tool.ts"
-import { EventFeed } from "./EventFeed.ts"
-import { type EventRefusal, forbidden, invalidParams, resourceExhausted, unavailable } from "./EventErrors.ts"
+import { Callbacks } from "./Callbacks.ts"
+import { EventFeed, type Start } from "./EventFeed.ts"
+import { type EventRefusal, forbidden, invalidParams, resourceExhausted, unavailable, unsupported } from "./EventErrors.ts"
+import { EventSubscriptions } from "./EventSubscriptions.ts"
 import { type EventType, eventTypeOf, listed } from "./EventTypes.ts"
 
 /** The extension's name among a server's capabilities. */
@@ -21,6 +25,7 @@ const STREAMED = 100
 const HEARTBEAT_MS = 20_000
 /** How long a stream waits before it looks again after a failure of the database. */
 const RETRY_MS = 1_000
+const MAX_URL = 2_048
 /** How often the access token of a stream is checked. */
 const CHECK = "5 seconds"
 
@@ -61,12 +66,14 @@ const refusalOf = (failure: WaitRefusal): EventRefusal => {
 }
 
 /**
- * The methods of MCP Events that need no webhook (wire.md Q). The server stores nothing for a poll or a stream. A stream takes a place among
- * the agent's sockets and counts for its presence, as a stream of `subscriptions/listen` does.
+ * The methods of MCP Events (wire.md Q). The server stores nothing for a poll or a stream. A stream takes a place among the agent's sockets
+ * and counts for its presence, as a stream of `subscriptions/listen` does. Subscriptions by webhook are rows (EventSubscriptions.ts).
  */
 export const makeEventMethods = Effect.gen(function*() {
   const conversations = yield* Conversations
+  const callbacks = yield* Callbacks
   const feed = yield* EventFeed
+  const subscriptions = yield* EventSubscriptions
   const waiters = yield* Waiters
   const clock = yield* Clock.Clock
   const monotonic = monotonicMillis(clock)
@@ -91,6 +98,16 @@ export const makeEventMethods = Effect.gen(function*() {
     const start = yield* Effect.mapError(feed.start(agent, type, cursor), unavailable)
     if (start === undefined) return yield* invalidParams("cursor is not a cursor of this agent.")
     return { ...start, notBefore: maxAgeMs === undefined || cursor === null ? 0 : clock.currentTimeMillisUnsafe() - maxAgeMs }
+  })
+
+  /** The beginning of a subscription whose client wants no messages from before a time. It is exact for `message.received` alone. */
+  const notBefore = Effect.fnUntraced(function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {
+    if (start.notBefore === 0 || type.name !== "message.received") return start
+    const { position, reported: [first], skipped } = yield* Effect.mapError(
+      feed.look(agent, type, type.canonical, start.position, 1, start.notBefore),
+      unavailable
+    )
+    return skipped ? { position: first === undefined ? position : { no: first.after.no - 1, toldAt: null }, truncated: true } : start
   })
 
   const list = (params: Params) =>
@@ -175,8 +192,56 @@ export const makeEventMethods = Effect.gen(function*() {
     return { ...COMPLETE, _meta }
   }, Effect.scoped)
 
-  return { list, poll, stream }
+  /** The URL of a request's `delivery`. */
+  const urlOf = (params: Params): string | EventRefusal => {
+    const { url } = deliveryOf(params)
+    return typeof url === "string" && url.length <= MAX_URL && callbacks.isSecure(url)
+      ? url
+      : invalidParams(`delivery.url must be an https URL of at most ${MAX_URL} characters.`)
+  }
+
+  const subscribe = Effect.fn("EventMethods.subscribe")(function*(account: Account, params: Params) {
+    const { agent, principal } = account
+    const type = yield* typeOf(account, params)
+    const { mode, secret } = deliveryOf(params)
+    if (mode !== undefined && mode !== "webhook") return yield* unsupported("deliveryMode", String(mode).slice(0, 40))
+    const url = yield* valid(urlOf(params))
+    if (typeof secret !== "string" || standardKey(secret) === undefined) {
+      return yield* invalidParams("delivery.secret must be whsec_ and the base64 of 24 to 64 bytes.")
+    }
+    const ttlMs = yield* valid(wholeOf(params, "ttlMs", 0))
+    yield* Effect.mapError(callbacks.check(url), ({ message }) => invalidParams(`delivery.url: ${message}`))
+    const start = yield* startOf(account, type, params)
+    const begun = yield* notBefore(account, type, start)
+    const { expiresAt, id, position, status } = yield* subscriptions.subscribe(agent, principal.connectionId, type, { url, secret }, begun, ttlMs)
+    return {
+      ...COMPLETE,
+      id,
+      refreshBefore: iso(expiresAt),
+      cursor: feed.cursorOf(agent, position),
+      truncated: status === undefined && begun.truncated,
+      ...(status === undefined
+        ? {}
+        : { deliveryStatus: { active: status.active, lastDeliveryAt: isoOrNull(status.lastDeliveryAt), lastError: status.lastError } })
+    }
+  })
+
+  const unsubscribe = Effect.fn("EventMethods.unsubscribe")(function*({ agent }: Account, params: Params) {
+    const type = yield* valid(eventTypeOf(params["name"], params["arguments"]))
+    const { url } = deliveryOf(params)
+    if (typeof url !== "string") return yield* invalidParams("delivery.url is missing.")
+    yield* Effect.mapError(subscriptions.unsubscribe(agent.id, url, type), unavailable)
+    return COMPLETE
+  })
+
+  return { list, poll, stream, subscribe, unsubscribe }
 })
+
+/** The fields of a request's `delivery`. They are unchecked. */
+const deliveryOf = (params: Params): { readonly mode?: unknown; readonly url?: unknown; readonly secret?: unknown } => {
+  const given = params["delivery"]
+  return typeof given === "object" && given !== null ? given : {}
+}
 
 /** Why a stream ended, if the agent may have it no longer; undefined if the client can open it again, at another node for example. */
 const ending = (check: ToolApi["principal"]["check"]): Effect.Effect<EventRefusal | undefined> =>

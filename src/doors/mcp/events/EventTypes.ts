@@ -99,6 +99,7 @@ const payloads: Readonly<Record<EventName, object>> = {
     type: "object",
     properties: {
       waiting: { type: "integer", description: "How many messages came since the last event and still wait." },
+      conversation_count: { ...integer, description: "In how many conversations." },
       conversations: {
         type: "array",
         description: "The 20 conversations with most of these messages.",
@@ -119,7 +120,7 @@ const descriptions: Readonly<Record<EventName, string>> = {
 export const listed = EVENTS.map((name) => ({
   name,
   description: descriptions[name],
-  delivery: ["push", "poll"],
+  delivery: ["webhook", "push", "poll"],
   inputSchema: {
     type: "object",
     properties: Object.fromEntries(Object.entries(properties[name]).map(([argument, { schema }]) => [argument, schema])),

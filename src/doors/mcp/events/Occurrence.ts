@@ -95,6 +95,7 @@ export const waiting = (subscription: string, owner: Owner, came: readonly [Cand
     timestamp: iso(newest.message.createdAt),
     data: {
       waiting: came.length,
+      conversation_count: counts.size,
       conversations: [...counts].sort(([, one], [, other]) => other - one).slice(0, MAX_CONVERSATIONS).map(([conversation_id, waiting]) => ({
         conversation_id,
         waiting

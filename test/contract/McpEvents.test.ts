@@ -1,15 +1,15 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { catchUp, newPair, say } from "../contract/Talk.ts"
+import { catchUp, newPair, say } from "./Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { patient } from "../support/Patient.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { initialize, type Json, newest, older, post, rpc, unfenced } from "./Mcp.ts"
+import { initialize, type Json, newest, older, post, rpc, unfenced } from "../mcp/Mcp.ts"
 
 const RECEIVED = "message.received"
 const WAITING = "inbox.waiting"
 
-describe("MCP Events over poll and stream", () => {
+describe("wire.md J, MCP Events over poll and stream", () => {
   let server: Server
   let alice: TestAgent
   let bob: TestAgent
@@ -40,7 +40,7 @@ describe("MCP Events over poll and stream", () => {
   }
   const idsOf = ({ events }: Json): ReadonlyArray<string> => events.map(({ data }: Json) => data.message_id)
 
-  it("the capability is in both places, in every revision, and not for programs without a key", async () => {
+  it("191. the capability is in both places, in every revision, and not for programs without a key", async () => {
     const extensions = { "io.modelcontextprotocol/events": {} }
     const [discover, headers] = newest("server/discover")
     for (const [body, sent] of [[discover, headers], [initialize("2025-06-18"), {}]] as const) {
@@ -55,11 +55,11 @@ describe("MCP Events over poll and stream", () => {
     assert.strictEqual(((await join.json()) as Json).error.code, -32_601)
   })
 
-  it("the list has both events on one page, in every revision", async () => {
+  it("191. the list has both events on one page, in every revision", async () => {
     const { events, nextCursor, resultType } = (await ask(alice, "events/list", {})).result
     assert.deepStrictEqual([events.map(({ name }: Json) => name), nextCursor, resultType], [[RECEIVED, WAITING], undefined, "complete"])
     for (const { delivery, description, inputSchema, payloadSchema } of events) {
-      assert.includeMembers(delivery, ["push", "poll"])
+      assert.deepStrictEqual(delivery, ["webhook", "push", "poll"])
       assert.isNotEmpty(description)
       assert.deepStrictEqual([inputSchema.type, payloadSchema.type], ["object", "object"])
     }
@@ -68,7 +68,7 @@ describe("MCP Events over poll and stream", () => {
     assert.strictEqual(await codeOf(alice, "events/list", { cursor: "next" }), -32_602)
   })
 
-  it("a poll reports each message that came after its cursor and still waits, once and in order", async () => {
+  it("192. a poll reports each message that came after its cursor and still waits, once and in order", async () => {
     const { cursor, events, hasMore, truncated } = await poll(bob, { name: RECEIVED, cursor: null })
     assert.deepStrictEqual([events, hasMore, truncated], [[], false, false])
     const sent = [await say(alice, bob), await say(alice, bob), await say(alice, bob)]
@@ -89,7 +89,7 @@ describe("MCP Events over poll and stream", () => {
     assert.deepStrictEqual(idsOf(await poll(bob, { name: RECEIVED, cursor })), [])
   })
 
-  it("own and muted messages are not reported, and the arguments select", async () => {
+  it("193. own and muted messages are not reported, and the arguments select", async () => {
     const carol = await newAgent(server, "carol")
     const { cursor } = await poll(bob, { name: RECEIVED })
     await say(bob, alice)
@@ -113,7 +113,7 @@ describe("MCP Events over poll and stream", () => {
     await catchUp(bob)
   })
 
-  it("inbox.waiting reports that messages came, once in quiet_seconds", async () => {
+  it("194. inbox.waiting reports that messages came, once in quiet_seconds", async () => {
     const type = { name: WAITING, arguments: { quiet_seconds: 60 } }
     const { cursor } = await poll(bob, type)
     const none = await poll(bob, { ...type, cursor })
@@ -121,7 +121,7 @@ describe("MCP Events over poll and stream", () => {
     await say(alice, bob)
     await say(alice, bob)
     const edge = await poll(bob, { ...type, cursor })
-    assert.deepStrictEqual(edge.events[0].data, { waiting: 2, conversations: [{ conversation_id: conversation, waiting: 2 }] })
+    assert.deepStrictEqual(edge.events[0].data, { waiting: 2, conversation_count: 1, conversations: [{ conversation_id: conversation, waiting: 2 }] })
     assert.match(edge.events[0].eventId, /^wak_/)
     assert.deepStrictEqual((await poll(bob, { ...type, cursor })).events, edge.events)
     await say(alice, bob)
@@ -131,7 +131,7 @@ describe("MCP Events over poll and stream", () => {
     await catchUp(bob)
   })
 
-  it("while a process of the agent holds a lease, events are held back", async () => {
+  it("195. while a process of the agent holds a lease, events are held back", async () => {
     const { cursor } = await poll(bob, { name: RECEIVED })
     await bob.http.put("/v1/reply/active", { ttl_seconds: 60 })
     const early = await say(alice, bob)
@@ -146,7 +146,7 @@ describe("MCP Events over poll and stream", () => {
     await catchUp(bob)
   })
 
-  it("refuses what is invalid, foreign or unknown, each with its code", async () => {
+  it("196. refuses what is invalid, foreign or unknown, each with its code", async () => {
     const { cursor } = await poll(alice, { name: RECEIVED })
     for (const [code, params] of [
       [-32_602, { name: RECEIVED, cursor: "nonsense" }],
@@ -193,7 +193,7 @@ describe("MCP Events over poll and stream", () => {
     return { close: () => aborted.abort(), messages, of, over }
   }
 
-  it("a stream reports at once what comes, in order, after what came since its cursor, in every revision", async () => {
+  it("197. a stream reports at once what comes, in order, after what came since its cursor, in every revision", async () => {
     for (const revision of ["newest", "older"] as const) {
       const { cursor } = await poll(bob, { name: RECEIVED })
       const before = await say(alice, bob)
@@ -213,7 +213,7 @@ describe("MCP Events over poll and stream", () => {
     }
   })
 
-  it("a stream counts for presence, holds back during a lease, and ends with the key", async () => {
+  it("198. a stream counts for presence, holds back during a lease, and ends with the key", async () => {
     const dora = await newAgent(server, "dora")
     await alice.http.post("/v1/contacts", { handle: dora.handle })
     await dora.http.put("/v1/reply/active", { ttl_seconds: 2 })
