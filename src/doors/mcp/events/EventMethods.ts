@@ -59,7 +59,7 @@ const refusalOf = (failure: WaitRefusal): EventRefusal => {
     case "AgentSuspended":
       return forbidden(failure.code)
     case "RateLimited":
-      return resourceExhausted("streams", Number(failure.details["limit"]))
+      return resourceExhausted("streams", failure.details?.limit)
     case "Unavailable":
       return unavailable()
   }

@@ -65,7 +65,7 @@ const VERIFIED = `SELECT max(s.verified_at) AS at ${LIVE} AND s.agent_id = $2 AN
 /** The subscription takes the key of this moment, so a rotation that is committed later ends it. */
 const INSERT = `
 INSERT INTO event_subscriptions (webhook_id, id, agent_id, name, arguments, key_hash, connection_id, verified_at, created_at, expires_at)
-SELECT $1, $2, id, $4, $5, key_hash, $6, $7, $8, $9 FROM agents WHERE id = $3 AND key_hash IS NOT NULL
+SELECT $1, $2, id, $4, $5, key_hash, $6, $7::bigint, $8::bigint, $9::bigint FROM agents WHERE id = $3 AND key_hash IS NOT NULL
 RETURNING id`
 
 const REFRESH = `
