@@ -7,6 +7,7 @@ import { catchUp, newPair, say } from "./Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { form, Host } from "../signin/Flow.ts"
 import { EventReceiver, isSigned, secretOf } from "../mcp/EventReceiver.ts"
 import { granted, connect, type Json, newest, post, refused } from "../mcp/Mcp.ts"
 
@@ -223,6 +224,31 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual([error.code, error.data], [-32_013, { limit: "subscriptions", max: 20 }])
     assert.strictEqual(receiver.challenges.length, 1)
     assert.strictEqual((await adminHere(server.place, "agents", "suspend", bob.handle, "--reason", "a test")).code, 0)
+    await say(alice, bob)
+    await pause(1_500)
+    assert.deepStrictEqual(receiver.posts, [])
+  })
+
+  it("204. a subscription ends with the connection of OAuth by which it was made, and needs agent:read alone", async () => {
+    const bob = await newBob()
+    const host = await Host.register(server)
+    const { access_token: token, refresh_token } = await host.connect(bob, ["agent:read"])
+    const [body, headers] = newest("events/subscribe", { name: RECEIVED, delivery: { url: receiver.url(), secret: secretOf() } })
+    assert.isUndefined((await post(server, token, body, headers)).body.error)
+    const { id } = await say(alice, bob)
+    assert.deepStrictEqual(await receiver.messages(1), [id])
+    await form(`${server.url}/revoke`, { token: refresh_token })
+    await say(alice, bob)
+    await pause(1_500)
+    assert.strictEqual(receiver.posts.length, 1)
+  })
+
+  it("204. a subscription ends with the key", async () => {
+    const bob = await newBob()
+    await subscribed(bob, secretOf())
+    const begun = (await bob.http.post(`/v1/agents/${bob.handle}/rotate-key`)).body as Json
+    const code = await server.code(bob.email)
+    assert.strictEqual((await bob.http.post(`/v1/agents/${bob.handle}/rotate-key/verify`, { pending_id: begun.pending_id, code })).status, 200)
     await say(alice, bob)
     await pause(1_500)
     assert.deepStrictEqual(receiver.posts, [])

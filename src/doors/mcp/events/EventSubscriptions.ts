@@ -34,6 +34,8 @@ const OLD_SECRET_MS = HOUR_MS
 const VERIFIED_MS = DAY_MS
 const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, window: "minute" }
 const SLICE = 500
+/** Times to look again that differ by less are the same. */
+const SAME_MS = 1_000
 
 /** The address of a subscription, as its client gave it. */
 export interface Target {
@@ -165,7 +167,9 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
           return true
         }
         const lookAt = heldMs === undefined ? null : at + heldMs
-        if (position.no !== from || lookAt !== stored.lookAt) yield* step(position.no, lookAt, null)
+        // A time that is stored already stays, if it is early enough. So messages that come during a lease cause no writes.
+        const isStored = lookAt === null ? stored.lookAt === null : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS
+        if (position.no !== from || !isStored) yield* step(position.no, lookAt, null)
         return heldMs === undefined ? more : { heldMs }
       })
 
