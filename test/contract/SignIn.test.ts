@@ -507,17 +507,23 @@ const ended = async (server: Server, token: string): Promise<void> => {
 }
 
 describe("wire.md J, sign in by OAuth where it is off, and its limits", () => {
-  it("189. does not exist with OAUTH=off, or with a PUBLIC_URL that is http or has a path", async () => {
-    for (const env of [{ OAUTH: "off" }, { PUBLIC_URL: "http://parley.example" }, { PUBLIC_URL: "https://parley.example/chat" }]) {
-      const server = await startServer({ env })
-      for (const [method, path] of [["GET", "/authorize"], ["POST", "/token"], ["POST", "/register"], ["POST", "/revoke"], ["GET", "/.well-known/oauth-authorization-server"], ["GET", "/.well-known/oauth-protected-resource/mcp"], ["GET", "/oauth/requests/orq_1"]] as const) {
-        assert.strictEqual((await fetch(server.url + path, { method })).status, 404, `${path} ${JSON.stringify(env)}`)
-      }
-      const answer = await fetch(`${server.url}/mcp`, { method: "POST", body: "{}" })
-      assert.deepStrictEqual([answer.status, answer.headers.get("www-authenticate")], [401, "Bearer"])
-      assert.strictEqual((await fetch(`${server.url}/mcp`)).status, 405)
-      await server.stop()
-    }
+  it("189. where it is off, its paths do not exist, and /mcp knows keys alone", async () => {
+    const server = await startServer({ env: { OAUTH: "off" } })
+    const paths = [
+      ["GET", "/authorize"],
+      ["POST", "/token"],
+      ["POST", "/register"],
+      ["POST", "/revoke"],
+      ["GET", "/.well-known/oauth-authorization-server"],
+      ["GET", "/.well-known/oauth-protected-resource/mcp"],
+      ["GET", "/oauth/requests/orq_1"],
+      ["GET", "/oauth/sign-in"]
+    ] as const
+    for (const [method, path] of paths) assert.strictEqual((await fetch(server.url + path, { method })).status, 404, path)
+    const answer = await fetch(`${server.url}/mcp`, { method: "POST", body: "{}" })
+    assert.deepStrictEqual([answer.status, answer.headers.get("www-authenticate")], [401, "Bearer"])
+    assert.strictEqual((await fetch(`${server.url}/mcp`)).status, 405)
+    await server.stop()
   })
 
   it("190. each step has its limit for an IP address, with Retry-After; no secret of a sign-in is logged or traced", async () => {
