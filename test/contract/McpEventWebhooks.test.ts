@@ -149,7 +149,7 @@ describe("wire.md J, MCP Events by webhook", () => {
   it("201. what was handled elsewhere before its turn is not reported, and a lease holds events back", async () => {
     const bob = await newBob()
     await subscribed(bob, secretOf())
-    await bob.http.put("/v1/reply/active", { ttl_seconds: 60 })
+    await bob.http.request("PUT", "/v1/reply/active", { json: { ttl_seconds: 60 } })
     await say(alice, bob)
     await say(alice, bob)
     await pause(1_000)
@@ -258,12 +258,12 @@ describe("wire.md J, MCP Events by webhook", () => {
     const bob = await newBob()
     const mcp = await connect(server, bob)
     receiver.echo = "no"
-    const unreachable = await bob.http.put("/v1/agents/me/wake-webhook", { url: receiver.url("/wake"), secret: "s" })
+    const unreachable = await bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/wake"), secret: "s" } })
     assert.deepStrictEqual([unreachable.status, (unreachable.body as Json).code], [422, "WEBHOOK_UNREACHABLE"])
     await refused(mcp, "agentchat_set_webhook", { url: receiver.url("/wake"), secret: "s" }, "WEBHOOK_UNREACHABLE")
     receiver.echo = undefined
     assert.strictEqual((await granted(mcp, "agentchat_set_webhook", { url: receiver.url("/wake"), secret: "s" }))["state"], "active")
-    const { body, status } = await bob.http.put("/v1/agents/me/wake-webhook", { url: receiver.url("/wake2"), secret: "s" })
+    const { body, status } = await bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/wake2"), secret: "s" } })
     assert.deepStrictEqual([status, body], [200, { state: "active" }])
     await say(alice, bob)
     await say(alice, bob)

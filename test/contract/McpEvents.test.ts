@@ -133,7 +133,7 @@ describe("wire.md J, MCP Events over poll and stream", () => {
 
   it("195. while a process of the agent holds a lease, events are held back", async () => {
     const { cursor } = await poll(bob, { name: RECEIVED })
-    await bob.http.put("/v1/reply/active", { ttl_seconds: 60 })
+    await bob.http.request("PUT", "/v1/reply/active", { json: { ttl_seconds: 60 } })
     const early = await say(alice, bob)
     const late = await say(alice, bob)
     const held = await poll(bob, { name: RECEIVED, cursor })
@@ -216,7 +216,7 @@ describe("wire.md J, MCP Events over poll and stream", () => {
   it("198. a stream counts for presence, holds back during a lease, and ends with the key", async () => {
     const dora = await newAgent(server, "dora")
     await alice.http.post("/v1/contacts", { handle: dora.handle })
-    await dora.http.put("/v1/reply/active", { ttl_seconds: 2 })
+    await dora.http.request("PUT", "/v1/reply/active", { json: { ttl_seconds: 2 } })
     const stream = await open(dora, { name: RECEIVED })
     await eventually("the beginning", async () => stream.of("active").length === 1 || undefined)
     await eventually("the presence", async () => {

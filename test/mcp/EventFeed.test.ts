@@ -38,9 +38,14 @@ class World {
 
   readonly layer = EventFeed.layer.pipe(Layer.provide(Layer.mergeAll(
     Layer.mock(ActiveMutes)({ all: () => Effect.sync(() => [...this.muted].map((target_id) => ({ target_id, muted_until: null }))) }),
-    Layer.mock(Agents)({ byIds: (ids) => Effect.succeed(new Map(ids.map((id) => [id, { id, handle: id.slice(4) } as never]))) }),
+    Layer.mock(Agents)({
+      forget: () => {},
+      avatarUrl: () => null,
+      byIds: (ids) => Effect.succeed(new Map(ids.map((id) => [id, { id, handle: id.slice(4) } as never])))
+    }),
     Layer.mock(Replies)({ leases: () => Effect.sync(() => ({ sessions: this.leased ? 1 : 0, expiresIn: this.leased ? 60 : 0 })) }),
     Layer.mock(Deliveries)({
+      acknowledge: () => {},
       ids: makeDeliveryIds(Buffer.from("a key")),
       heads: () => Effect.sync(() => new Map([[owner.id, this.inbox.length]])),
       has: (_, no) => Effect.sync(() => no <= this.inbox.length),

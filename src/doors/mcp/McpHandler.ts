@@ -1,6 +1,7 @@
 import { classifyInboundRequest, type JSONRPCRequest } from "@modelcontextprotocol/server"
 import { Cause, Effect } from "effect"
 import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { Agent } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
 import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
@@ -19,7 +20,7 @@ import { publicUrl } from "#ground/platform/PublicUrl"
 import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Waiters } from "#doors/realtime/Waiters"
 import { bearerOf } from "#ground/wire/Bearer"
-import { Forbidden, MethodNotAllowed, type RateLimited } from "#ground/wire/WireError"
+import { Forbidden, MethodNotAllowed, type RateLimited, type Unauthorized, type Unavailable } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
 import { makeEventMethods } from "./events/EventMethods.ts"
 import { MAX_INLINE } from "./tools/FileTools.ts"
@@ -77,6 +78,14 @@ const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"
   return tool.waits && through === "" ? "agent:read" : "agent:act"
 }
 
+/** What a credential gives. */
+interface Granted {
+  readonly agent: Agent
+  /** The connection of OAuth; undefined for a key. */
+  readonly connectionId: string | undefined
+  readonly scopes: ReadonlyArray<Scope>
+}
+
 /** The refusal of the budget of requests, if it is spent. */
 const spent = (counted: Effect.Effect<unknown, RateLimited>): Effect.Effect<RateLimited | undefined> =>
   Effect.match(counted, { onFailure: (failure) => failure, onSuccess: () => undefined })
@@ -124,7 +133,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     })
 
     /** The account, the connection of OAuth and the scopes of a credential: an access token of OAuth, or a key, which permits everything. */
-    const granted = (credential: string) =>
+    const granted = (credential: string): Effect.Effect<Granted, Unauthorized | Unavailable> =>
       offersOAuth(config) && isAccessToken(credential)
         ? connections.authenticate(credential)
         : Effect.map(auth.authenticate(credential), (agent) => ({ agent, connectionId: undefined, scopes: SCOPES }))

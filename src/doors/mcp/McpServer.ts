@@ -4,7 +4,8 @@ import {
   ResourceNotFoundError,
   Server,
   type ServerCapabilities,
-  type ServerContext
+  type ServerContext,
+  type StandardSchemaV1
 } from "@modelcontextprotocol/server"
 import { Cause, Effect, Exit, Option } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
@@ -92,8 +93,8 @@ const addPrompts = (server: Server, knows: (name: string) => boolean): void => {
 }
 
 /** The parameters of a method that the library does not know. Its handler checks them. */
-const anyParams = {
-  "~standard": { version: 1 as const, vendor: "parley", validate: (value: unknown) => ({ value: (value ?? {}) as Params }) }
+const anyParams: StandardSchemaV1<unknown, Params> = {
+  "~standard": { version: 1, vendor: "parley", validate: (value) => ({ value: (value ?? {}) as Params }) }
 }
 
 /** Clients look for the extension in one of two places. The library's type has only the second. */
