@@ -36,6 +36,11 @@ class World {
     if (row !== undefined) row.delivered = true
   }
 
+  /** Mutes a sender, or ends the mute. */
+  toggle(senderId: string): void {
+    if (!this.muted.delete(senderId)) this.muted.add(senderId)
+  }
+
   readonly layer = EventFeed.layer.pipe(Layer.provide(Layer.mergeAll(
     Layer.mock(ActiveMutes)({ all: () => Effect.sync(() => [...this.muted].map((target_id) => ({ target_id, muted_until: null }))) }),
     Layer.mock(Agents)({
@@ -98,7 +103,7 @@ it("what is reported, in order, is exactly what waits and is unmuted when it is 
           for (const given of [...commands, { kind: "free" as const }, { kind: "look" as const, limit: 100 }]) {
             if (given.kind === "receive") world.receive(given.sender)
             else if (given.kind === "acknowledge") world.acknowledge(given.no)
-            else if (given.kind === "mute") world.muted.has(given.sender) ? world.muted.delete(given.sender) : world.muted.add(given.sender)
+            else if (given.kind === "mute") world.toggle(given.sender)
             else if (given.kind === "lease") world.leased = !world.leased
             else if (given.kind === "free") world.leased = false
             else {

@@ -123,7 +123,7 @@ it.effect("after a delivery that is not wanted any more, the outbox is read agai
 /** A webhook that follows an inbox with these events, whose posts end as the test says. */
 const follower = (events: Array<number>, post: (deliveryNo: number) => Posted) => {
   const posted: Array<number> = []
-  const failures: Array<Omit<Failure, "webhookId" | "at">> = []
+  const failures: Array<Failure> = []
   let waits: Waiting | undefined
   let suspended = false
   let time = 0
@@ -145,7 +145,7 @@ const follower = (events: Array<number>, post: (deliveryNo: number) => Posted) =
       }),
     delivered: () => Effect.sync(() => void (waits = undefined)),
     postponed: (_id, _no, dueAt) => Effect.sync(() => void (waits = { ...waits!, dueAt: time = dueAt })),
-    failed: ({ at: _, webhookId: _id, ...failure }) =>
+    failed: (failure) =>
       Effect.sync(() => {
         failures.push(failure)
         suspended = failure.suspends

@@ -138,9 +138,9 @@ export const makeEventMethods = Effect.gen(function*() {
     const { agent, principal } = account
     const type = yield* typeOf(account, params)
     const news = Latch.makeUnsafe(false)
-    let [over, crowded] = [false, false]
+    const state = { isOver: false, isCrowded: false }
     const end = (isCrowded = false): void => {
-      ;[over, crowded] = [true, isCrowded]
+      Object.assign(state, { isOver: true, isCrowded })
       news.openUnsafe()
     }
     const listener = yield* Effect.mapError(
@@ -167,7 +167,7 @@ export const makeEventMethods = Effect.gen(function*() {
     let { position } = start
     yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated: start.truncated })
     let beatAt = monotonic() + HEARTBEAT_MS
-    while (!over) {
+    while (!state.isOver) {
       news.closeUnsafe()
       const look = yield* Effect.catch(
         feed.look(agent, type, type.canonical, position, STREAMED, start.notBefore),
@@ -187,7 +187,7 @@ export const makeEventMethods = Effect.gen(function*() {
         beatAt = monotonic() + HEARTBEAT_MS
       }
     }
-    const why = crowded ? resourceExhausted("streams") : yield* ending(principal.check)
+    const why = state.isCrowded ? resourceExhausted("streams") : yield* ending(principal.check)
     if (why !== undefined) yield* tell("terminated", errorOf(why))
     return { ...COMPLETE, _meta }
   }, Effect.scoped)

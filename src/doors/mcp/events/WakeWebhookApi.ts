@@ -16,7 +16,7 @@ export class WebhookUnreachable extends WireError<WebhookUnreachable>()("Webhook
 export const NewWakeWebhook = Schema.Struct({ url: Text(1, 2_048), secret: Text(1, 256) })
 
 /** The wake webhook of the caller (wire.md Q). */
-export class WakeWebhookApi extends HttpApiGroup.make("wakeWebhook")
+export class WakeWebhookApi extends HttpApiGroup.make("wake")
   .add(
     HttpApiEndpoint.put("set", "/v1/agents/me/wake-webhook", {
       payload: NewWakeWebhook,

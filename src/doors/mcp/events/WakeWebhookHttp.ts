@@ -9,7 +9,7 @@ import { WakeWebhookApi, WebhookUnreachable } from "./WakeWebhookApi.ts"
 
 export const WakeWebhookHttp = Endpoints.group(
   Endpoints.apiOf(WakeWebhookApi),
-  "wakeWebhook",
+  "wake",
   Effect.fnUntraced(function*(handlers) {
     const callbacks = yield* Callbacks
     const subscriptions = yield* EventSubscriptions
