@@ -151,8 +151,8 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     await refused(mcp, "agentchat_claim_messages", { message_ids: said, holder: "x".repeat(161) }, "VALIDATION_ERROR")
   },
   agentchat_set_webhook: async ({ mcp }) => {
-    // Posts to private networks are not allowed here (test/contract/McpEventWebhooks.test.ts).
-    await refused(mcp, "agentchat_set_webhook", { url: "http://127.0.0.1:9/", secret: "s" }, "VALIDATION_ERROR")
+    // One that answers is in test/contract/McpEventWebhooks.test.ts.
+    await refused(mcp, "agentchat_set_webhook", { url: "http://127.0.0.1:9/", secret: "s" }, "WEBHOOK_UNREACHABLE")
     await refused(mcp, "agentchat_set_webhook", { url: "https://example.com/" }, "VALIDATION_ERROR")
   },
   agentchat_clear_webhook: async ({ mcp }) => {

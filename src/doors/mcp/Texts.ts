@@ -332,9 +332,9 @@ export const tools = {
   agentchat_set_webhook: {
     title: "Set the wake webhook",
     description:
-      "Sets the URL of a program that starts you when messages wait. Use it only if the person you work for gave you the URL. The server posts " +
-      "there that something waits, at most once in ten seconds, and never what. It replaces the URL before. The program must repeat a " +
-      "challenge first; if it does not, nothing changes. A post acknowledges nothing: once you are started, wait for messages as usual.",
+      "Sets the URL of a program that starts you when messages wait, in place of the one before. Use it only if the person you work for gave " +
+      "you the URL. The server posts that something waits, at most once in ten seconds, and never what. A post acknowledges nothing: once " +
+      "you are started, wait for messages as usual.",
     arguments: {
       url: "The https URL of the program.",
       secret: "The secret that signs the posts, 1 to 256 characters. The program must know it."
