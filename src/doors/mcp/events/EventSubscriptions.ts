@@ -34,6 +34,8 @@ const OLD_SECRET_MS = HOUR_MS
 const VERIFIED_MS = DAY_MS
 const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, window: "minute" }
 const SLICE = 500
+/** How long the event of a subscription without effect waits. The sweep removes the subscription meanwhile. */
+const ENDED_MS = 15_000
 /** Times to look again that differ by less are the same. */
 const SAME_MS = 1_000
 
@@ -178,7 +180,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       ): Effect.fn.Return<Rendered | Held | undefined, Unavailable> {
         const stored = yield* repo.ofWebhook(webhookId, now())
         const type = stored && typeOf(stored)
-        if (stored === undefined || type === undefined) return undefined
+        if (stored === undefined || type === undefined) return { heldMs: ENDED_MS }
         const { eventId, from, through } = JSON.parse(subject) as Subject
         const owner = ownerOf(stored)
         const found = yield* feed.again(owner, type, stored.id, from, through)
