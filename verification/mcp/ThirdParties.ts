@@ -1,5 +1,3 @@
-import { Client, type CallToolResult } from "@modelcontextprotocol/client"
-import { StdioClientTransport } from "@modelcontextprotocol/client/stdio"
 import { spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
@@ -10,22 +8,17 @@ import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
 import { eventClients } from "./EventClients.ts"
+import { CONFORMANCE, EVENT_CLIENTS, INSPECTOR, MCP_REMOTE } from "./Packages.ts"
+import { handleOver } from "./Stdio.ts"
 
 /**
  * `npm run test:mcp`: holds `/mcp` against programs of others, unmodified: MCP's conformance suite, its inspector, mcp-remote in front of
- * a client that starts programs, and the AI SDK and Standard Webhooks as receivers of events. npm fetches them into a folder of its own. Exits with 1 if one fails;
- * expected-failures.yml lists what the suite asks for that this server does not have.
+ * a client that starts programs, and the AI SDK and Standard Webhooks as receivers of events. npm fetches them into a folder of its own.
+ * Exits with 1 if one fails; expected-failures.yml lists what the suite asks for that this server does not have.
  */
 
 const ROOT = resolve(import.meta.dirname, "../..")
-const PACKAGES = [
-  "@ai-sdk/mcp@2.0.99",
-  "@modelcontextprotocol/conformance@0.2.0-alpha.12",
-  "@modelcontextprotocol/inspector@2.12.0",
-  "mcp-remote@0.15.1",
-  "standardwebhooks@1.1.1",
-  "zod@4.6.7"
-]
+const PACKAGES = [...EVENT_CLIENTS, ...[CONFORMANCE, INSPECTOR, MCP_REMOTE].map(({ package: name, version }) => `${name}@${version}`)]
 const MINUTES_10 = 600_000
 
 let failures = 0
@@ -82,24 +75,13 @@ const inspector = async (folder: string, url: string, key: string): Promise<stri
 }
 
 const remote = async (folder: string, url: string, key: string, handle: string): Promise<string> => {
-  const client = new Client({ name: "parley-test", version: "1.0.0" })
-  try {
-    await client.connect(
-      new StdioClientTransport({
-        command: join(folder, "node_modules/.bin/mcp-remote"),
-        args: [url, "--transport", "http-only", "--header", "Authorization:${AUTH}"],
-        env: { AUTH: `Bearer ${key}`, PATH: process.env["PATH"] ?? "", HOME: folder },
-        cwd: folder
-      })
-    )
-    const status = await client.callTool({ name: "agentchat_get_my_status", arguments: {} }) as CallToolResult
-    const shown = (status.structuredContent as { readonly handle?: string } | undefined)?.handle
-    return shown === handle ? "" : `it is ${shown}, not ${handle}`
-  } catch (error) {
-    return String(error)
-  } finally {
-    await client.close()
-  }
+  const shown = await handleOver({
+    command: join(folder, "node_modules/.bin/mcp-remote"),
+    args: [url, "--transport", "http-only", "--header", "Authorization:${AUTH}"],
+    env: { AUTH: `Bearer ${key}`, PATH: process.env["PATH"] ?? "", HOME: folder },
+    cwd: folder
+  }).catch(String)
+  return shown === handle ? "" : `it is ${shown}, not ${handle}`
 }
 
 const folder = await mkdtemp(join(tmpdir(), "parley-mcp-"))

@@ -83,7 +83,7 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
       call: (_method: string, _url: string, body: { readonly last_delivery_id: string }) =>
         counted(Effect.map(real.deliveries.acknowledgeThrough(agent.id, body.last_delivery_id), (acked) => ({ headers: {}, body: { acked } })))
     } as unknown as ToolApi
-    const principal = { agentId: agent.id, check: counted(auth.authenticate(agent.key)), endsUnnoticed: false, connectionId: undefined }
+    const principal = { agentId: agent.id, check: counted(auth.authenticate(agent.key)) }
     const answer = Effect.flatMap(tool.run(args, api), (result) =>
       isWait(result)
         ? Effect.map(waitFor(principal, result.limit, result.timeoutMs), result.answer)

@@ -81,7 +81,7 @@ export const A2aHttp = HttpRouter.use((router) =>
       const check = auth.authenticate(key)
       const caller = yield* Effect.catchTag(check, "Unauthorized", () => budgets.unauthorized(request))
       yield* budgets.ofAgent(request, caller.id)
-      return { caller, key, api: makeApiCalls(app, request, { agentId: caller.id, check, endsUnnoticed: false, connectionId: undefined }) }
+      return { caller, key, api: makeApiCalls(app, request, { agentId: caller.id, check }) }
     })
 
     const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {

@@ -151,7 +151,7 @@ export const makeEventMethods = Effect.gen(function*() {
       }),
       refusalOf
     )
-    if (principal.endsUnnoticed) {
+    if (principal.endsUnnoticed === true) {
       yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
         Effect.repeat(Schedule.spaced(CHECK)),
         Effect.catchTag("Unauthorized", () => Effect.sync(end)),
