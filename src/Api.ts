@@ -12,6 +12,7 @@ import { DirectoryApi } from "#domain/directory/DirectoryApi"
 import { WireErrors } from "#ground/wire/WireErrors"
 import { PresenceApi } from "#domain/presence/PresenceApi"
 import { RegistrationApi } from "#domain/registration/RegistrationApi"
+import { WakeWebhookApi } from "#doors/mcp/events/WakeWebhookApi"
 import { RepliesApi } from "#domain/replies/RepliesApi"
 import { published } from "#doors/service/OpenApiDocument"
 import { ServiceApi } from "#doors/service/ServiceApi"
@@ -20,7 +21,7 @@ import { WebhooksApi } from "#domain/webhooks/WebhooksApi"
 /** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
-  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, RepliesApi, ConnectionsApi, ServiceApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, WakeWebhookApi, RepliesApi, ConnectionsApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

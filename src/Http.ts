@@ -20,6 +20,7 @@ import { ConversationsHttp } from "#domain/conversations/ConversationsHttp"
 import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
 import { GroupsHttp } from "#domain/groups/GroupsHttp"
 import { MessagesHttp } from "#domain/conversations/MessagesHttp"
+import { WakeWebhookHttp } from "#doors/mcp/events/WakeWebhookHttp"
 import { McpHttp } from "#doors/mcp/McpHttp"
 import { mcpProtocol } from "#doors/mcp/McpProtocol"
 import { AuthorizeHttp } from "#doors/signin/AuthorizeHttp"
@@ -62,6 +63,7 @@ const rooms = Layer.mergeAll(
   MutesHttp,
   PresenceHttp,
   WebhooksHttp,
+  WakeWebhookHttp,
   AttachmentsHttp,
   RepliesHttp,
   ConnectionsHttp,

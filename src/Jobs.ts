@@ -1,6 +1,7 @@
 import { Effect, Layer } from "effect"
 import { TaskPushes } from "#doors/a2a/TaskPushes"
 import { Tasks } from "#doors/a2a/Tasks"
+import { EventSubscriptions } from "#doors/mcp/events/EventSubscriptions"
 import { Avatars } from "#domain/avatars/Avatars"
 import { Deletions } from "#domain/agents/Deletions"
 import { Attachments } from "#domain/attachments/Attachments"
@@ -26,6 +27,7 @@ export const layer = Layer.mergeAll(
   job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ wakeDue }) => wakeDue) }),
   job({ name: "backlog", every: "1 minute", batch: Effect.flatMap(BacklogGauges, ({ count }) => count) }),
   job({ name: "vacuum", every: "1 minute", batch: Effect.flatMap(Vacuum, ({ step }) => step) }),
+  job({ name: "event_subscriptions", every: "1 minute", batch: Effect.flatMap(EventSubscriptions, ({ sweep }) => sweep) }),
   job({ name: "erased_files", every: "1 minute", batch: Effect.flatMap(ErasedFiles, ({ sweep }) => sweep) }),
   job({ name: "webhooks_abandoned", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon) }),
   job({

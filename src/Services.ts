@@ -3,6 +3,10 @@ import { PushConfigsRepo } from "#doors/a2a/PushConfigsRepo"
 import { TaskPushes } from "#doors/a2a/TaskPushes"
 import { Tasks } from "#doors/a2a/Tasks"
 import { TasksRepo } from "#doors/a2a/TasksRepo"
+import { Callbacks } from "#doors/mcp/events/Callbacks"
+import { EventFeed } from "#doors/mcp/events/EventFeed"
+import { EventSubscriptions } from "#doors/mcp/events/EventSubscriptions"
+import { EventSubscriptionsRepo } from "#doors/mcp/events/EventSubscriptionsRepo"
 import { Accounts } from "#domain/agents/Accounts"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
@@ -69,7 +73,7 @@ import { ErasedFiles } from "#doors/operator/ErasedFiles"
 import { Vacuum } from "#ground/database/Vacuum"
 import { EventData } from "#domain/webhooks/EventData"
 import { PresencePosts } from "#domain/webhooks/PresencePosts"
-import { TaskPosts } from "#domain/webhooks/TaskPosts"
+import { PostSources } from "#domain/webhooks/PostSources"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
@@ -78,6 +82,8 @@ import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRequests.layer).pipe(
   Layer.provideMerge(Registration.layer),
+  Layer.provideMerge(EventSubscriptions.layer),
+  Layer.provideMerge(Layer.mergeAll(Callbacks.layer, EventFeed.layer)),
   Layer.provideMerge(TaskPushes.layer),
   Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),
@@ -111,6 +117,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     DirectoryRepo.layer,
     EnforcementRepo.layer,
     ErasuresRepo.layer,
+    EventSubscriptionsRepo.layer,
     GroupReads.layer,
     GroupsRepo.layer,
     IdempotencyRepo.layer,
@@ -127,7 +134,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     RepliesRepo.layer,
     RequestsRepo.layer,
     Secrets.layer,
-    TaskPosts.layer,
+    PostSources.layer,
     TasksRepo.layer,
     Vacuum.layer,
     WebhookSignals.layer,

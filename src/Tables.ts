@@ -1,5 +1,6 @@
 import { Layer } from "effect"
 import { a2aTables } from "#doors/a2a/A2aTables"
+import { eventTables } from "#doors/mcp/events/EventTables"
 import { limitChangesTables } from "#doors/operator/LimitChanges"
 import { operatorTables } from "#doors/operator/OperatorTables"
 import { accountsTables } from "#domain/accounts/AccountsTables"
@@ -49,6 +50,7 @@ export const tables: ReadonlyArray<OwnedTable> = [
   oauthTables,
   accountsTables,
   a2aTables,
+  eventTables,
   operatorTables,
   clusterTables
 ].flat()

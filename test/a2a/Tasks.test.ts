@@ -13,7 +13,7 @@ import { Accounts } from "#domain/agents/Accounts"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Ids } from "#ground/platform/Ids"
-import { TaskPosts } from "#domain/webhooks/TaskPosts"
+import { PostSources } from "#domain/webhooks/PostSources"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
@@ -104,7 +104,7 @@ const processDyingAt = Effect.fnUntraced(function*(calls: { made: number }, at: 
     Layer.succeed(TasksRepo, dying(yield* TasksRepo, calls, at)),
     Layer.succeed(PushConfigsRepo, dying(yield* PushConfigsRepo, calls, at)),
     Layer.succeed(Webhooks, dying(yield* Webhooks, calls, at)),
-    TaskPosts.layer
+    PostSources.layer
   )
   return Layer.fresh(TaskPushes.layer.pipe(Layer.provideMerge(Tasks.layer), Layer.provide(repos)))
 })
@@ -186,7 +186,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
 
   it.effect("while no task has a configuration, a refresh reads only that", () =>
     Effect.gen(function*() {
-      const repos = Layer.mergeAll(Layer.mock(TasksRepo)({}), Layer.mock(PushConfigsRepo)({ watched: () => Effect.succeed([]) }), TaskPosts.layer)
+      const repos = Layer.mergeAll(Layer.mock(TasksRepo)({}), Layer.mock(PushConfigsRepo)({ watched: () => Effect.succeed([]) }), PostSources.layer)
       const process = Layer.fresh(TaskPushes.layer.pipe(Layer.provideMerge(Tasks.layer), Layer.provide(repos)))
       assert.deepStrictEqual(yield* Effect.provide(refresh, process), { rows: 0, more: false })
     }))
@@ -324,7 +324,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
       })
       const process = Layer.fresh(TaskPushes.layer.pipe(
         Layer.provideMerge(Tasks.layer),
-        Layer.provide(Layer.mergeAll(Layer.succeed(TasksRepo, counting), TaskPosts.layer))
+        Layer.provide(Layer.mergeAll(Layer.succeed(TasksRepo, counting), PostSources.layer))
       ))
       yield* Effect.gen(function*() {
         const tasks = yield* Tasks
@@ -413,7 +413,7 @@ describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
         yield* pushes.put(side, id, configOf(url))
         const [config] = yield* (yield* PushConfigsRepo).of([id])
         // As a removal leaves it that dies half way: the row is there, its webhook is gone.
-        yield* (yield* Webhooks).removeForTasks([config!.webhookId])
+        yield* (yield* Webhooks).removeUnlisted([config!.webhookId])
         const [locked, end] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
         const holder = yield* Effect.forkChild(sql.withTransaction(
           sql`SELECT FROM agents WHERE id = ${a.id} FOR NO KEY UPDATE`.pipe(

@@ -150,6 +150,14 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     await refused(mcp, "agentchat_claim_messages", { message_ids: [], holder: "x" }, "VALIDATION_ERROR")
     await refused(mcp, "agentchat_claim_messages", { message_ids: said, holder: "x".repeat(161) }, "VALIDATION_ERROR")
   },
+  agentchat_set_webhook: async ({ mcp }) => {
+    // One that answers is in test/contract/McpEventWebhooks.test.ts.
+    await refused(mcp, "agentchat_set_webhook", { url: "http://127.0.0.1:9/", secret: "s" }, "WEBHOOK_UNREACHABLE")
+    await refused(mcp, "agentchat_set_webhook", { url: "https://example.com/" }, "VALIDATION_ERROR")
+  },
+  agentchat_clear_webhook: async ({ mcp }) => {
+    assert.deepStrictEqual(await granted(mcp, "agentchat_clear_webhook"), { ok: true })
+  },
   agentchat_mark_read: async ({ alice, bob, conversation, mcp }) => {
     const said = await say(bob, alice)
     await granted(mcp, "agentchat_mark_read", { message_id: said.id })

@@ -6,6 +6,7 @@ import * as fc from "fast-check"
 import { Replies } from "#domain/replies/Replies"
 import { CLAIM_MS, leaseMs, secondsTo } from "#domain/replies/Reply"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { type Call, EMPTY, hasOrder, type Made, type State, step } from "./ReplyModel.ts"
 
@@ -32,7 +33,7 @@ const newAgentId = Effect.suspend(() => {
   return Effect.as(receive(id), id)
 })
 
-const rooms = Layer.fresh(Replies.layer.pipe(Layer.provide(RepliesRepo.layer)))
+const rooms = Layer.fresh(Replies.layer.pipe(Layer.provide(Layer.mergeAll(RepliesRepo.layer, WebhookSignals.layer))))
 
 const make = (replies: Replies["Service"], agentId: string, call: Call): Effect.Effect<unknown> => {
   switch (call.kind) {

@@ -29,7 +29,7 @@ eachDatabase((database) => {
           INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at) VALUES ('whk_back', 'message.new', '{}', ${AT}, ${AT})`
         const delivery = (yield* repo.work("whk_back", 1))!.waiting[0]!
         const fail = (at: number, waitMs: number) =>
-          repo.failed({ webhookId: "whk_back", deliveryNo: delivery.deliveryNo, at, reason: "500", dueAt: at + waitMs, pausedUntil: at + 60_000 }, 99)
+          repo.failed({ webhookId: "whk_back", deliveryNo: delivery.deliveryNo, at, reason: "500", dueAt: at + waitMs, pausedUntil: at + 60_000, suspends: false }, 99)
         const state = (at: number) =>
           Effect.all({
             due: due(at),
@@ -49,7 +49,9 @@ eachDatabase((database) => {
           work: repo.work,
           post: (_, __, { deliveryNo }) => Effect.sync(() => (posted.push(deliveryNo), { _tag: "Failed", reason: "answered 500" })),
           delivered: () => Effect.void,
-          failed: (failure) => Effect.andThen(repo.failed(failure, 99), Effect.sync(() => (local = false)))
+          failed: (failure) => Effect.andThen(repo.failed(failure, 99), Effect.sync(() => (local = false))),
+          postponed: () => Effect.void,
+          fill: () => Effect.succeed(false)
         }
         let local = true
         const actor = new WebhookActor("whk_back", { ...dependencies, isLocal: () => local })

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { type Dependencies, WebhookActor } from "#domain/webhooks/WebhookActor"
-import type { Waiting, Work } from "#domain/webhooks/WebhooksRepo"
+import { type Dependencies, type Posted, WebhookActor } from "#domain/webhooks/WebhookActor"
+import type { Failure, Waiting, Work } from "#domain/webhooks/WebhooksRepo"
 
 const HOUR_MS = 3_600_000
 
@@ -9,7 +9,7 @@ const delivery = (deliveryNo: number): Waiting =>
   ({ deliveryNo, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null })
 
 const outbox = (waiting: ReadonlyArray<Waiting>, url = "https://nowhere.example/"): Work =>
-  ({ agentId: "agt", url, secret: "", pausedUntil: null, waiting })
+  ({ agentId: "agt", url, secret: "", pausedUntil: null, followsInbox: false, waiting })
 
 /** Ten deliveries that are due. */
 const waiting = Array.from({ length: 10 }, (_, i) => delivery(i))
@@ -23,6 +23,8 @@ const webhook = (own: Pick<Dependencies, "work" | "post"> & Partial<Dependencies
     isLocal: () => true,
     delivered: () => Effect.void,
     failed: () => Effect.die("no attempt failed"),
+    postponed: () => Effect.die("no event was held back"),
+    fill: () => Effect.succeed(false),
     ...own
   })
 
@@ -116,4 +118,101 @@ it.effect("after a delivery that is not wanted any more, the outbox is read agai
     yield* actor.pass
     assert.strictEqual(done.size, 10)
     assert.deepStrictEqual(posted.filter((one) => one === "https://old.example/").length, 2)
+  }))
+
+/** A webhook that follows an inbox with these events, whose posts end as the test says. */
+const follower = (events: Array<number>, post: (deliveryNo: number) => Posted) => {
+  const posted: Array<number> = []
+  const failures: Array<Failure> = []
+  let waits: Waiting | undefined
+  let suspended = false
+  let time = 0
+  const actor = webhook({
+    now: () => time,
+    circuit: { inARow: 100, perMinute: 100, pauseMs: HOUR_MS },
+    retryMs: Array.from({ length: 8 }, () => 0),
+    work: () => Effect.sync(() => suspended ? undefined : { ...outbox(waits === undefined ? [] : [waits]), followsInbox: true }),
+    fill: () =>
+      Effect.sync(() => {
+        const next = events.shift()
+        if (next !== undefined) waits = delivery(next)
+        return next !== undefined
+      }),
+    post: (_id, _work, { deliveryNo }) =>
+      Effect.sync(() => {
+        posted.push(deliveryNo)
+        return post(deliveryNo)
+      }),
+    delivered: () => Effect.sync(() => void (waits = undefined)),
+    postponed: (_id, _no, dueAt) => Effect.sync(() => void (waits = { ...waits!, dueAt: time = dueAt })),
+    failed: (failure) =>
+      Effect.sync(() => {
+        failures.push(failure)
+        suspended = failure.suspends
+        waits = failure.dueAt === null ? undefined : { ...waits!, attempts: waits!.attempts + 1, dueAt: failure.dueAt }
+      })
+  })
+  const pass = Effect.suspend(() => {
+    suspended = false
+    assert.isTrue(actor.wake())
+    return actor.pass
+  })
+  return { pass, posted, failures }
+}
+
+it.effect("a webhook that follows an inbox posts one event after the other, and takes the next one when the one before is done", () =>
+  Effect.gen(function*() {
+    const { pass, posted } = follower([1, 2, 3], () => ({ _tag: "Delivered" }))
+    yield* pass
+    assert.deepStrictEqual(posted, [1, 2, 3])
+  }))
+
+it.effect("a webhook that follows an inbox is suspended after six attempts, or at 410, and loses nothing", () =>
+  Effect.gen(function*() {
+    for (const [status, attempts] of [[500, 6], [undefined, 6], [410, 1]] as const) {
+      let fails = true
+      const { failures, pass, posted } = follower([1, 2], () =>
+        fails ? { _tag: "Failed", reason: "no", ...(status === undefined ? {} : { status }) } : { _tag: "Delivered" })
+      yield* pass
+      assert.deepStrictEqual(posted, Array.from({ length: attempts }, () => 1))
+      assert.deepStrictEqual(failures.map(({ suspends }) => suspends), Array.from({ length: attempts }, (_, i) => i === attempts - 1))
+      assert.isTrue(failures.every(({ dueAt }) => dueAt !== null), "the delivery waits until the webhook is resumed")
+      fails = false
+      yield* pass
+      assert.deepStrictEqual(posted.slice(attempts), [1, 2])
+    }
+  }))
+
+it.effect("a webhook that follows an inbox leaves out an event that is too large, and waits with one that is held back", () =>
+  Effect.gen(function*() {
+    let held = true
+    const { failures, pass, posted } = follower([1, 2, 3], (deliveryNo) => {
+      if (deliveryNo === 1) return { _tag: "Failed", reason: "answered 413", status: 413 }
+      if (deliveryNo === 2 && held) {
+        held = false
+        return { _tag: "Held", heldMs: 5_000 }
+      }
+      return { _tag: "Delivered" }
+    })
+    yield* pass
+    assert.deepStrictEqual(posted, [1, 2, 2, 3])
+    assert.deepStrictEqual(failures.map(({ dueAt, suspends }) => [dueAt, suspends]), [[null, false]])
+  }))
+
+it.effect("any other webhook loses a delivery after its last attempt, whatever the status", () =>
+  Effect.gen(function*() {
+    const lost: Array<boolean> = []
+    let work: Work | undefined = outbox([{ ...delivery(1), attempts: 1 }])
+    const actor = webhook({
+      work: () => Effect.sync(() => work),
+      post: () => Effect.succeed({ _tag: "Failed", reason: "answered 410", status: 410 }),
+      failed: ({ dueAt, suspends }) =>
+        Effect.sync(() => {
+          lost.push(dueAt === null && !suspends)
+          work = undefined
+        })
+    })
+    assert.isTrue(actor.wake())
+    yield* actor.pass
+    assert.deepStrictEqual(lost, [true])
   }))

@@ -7,17 +7,18 @@ import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
-import { CONFORMANCE, INSPECTOR, MCP_REMOTE } from "./Packages.ts"
+import { eventClients } from "./EventClients.ts"
+import { CONFORMANCE, EVENT_CLIENTS, INSPECTOR, MCP_REMOTE } from "./Packages.ts"
 import { handleOver } from "./Stdio.ts"
 
 /**
- * `npm run test:mcp`: holds `/mcp` against programs of others, unmodified: MCP's conformance suite, its inspector, and
- * mcp-remote in front of a client that starts programs. npm fetches them into a folder of its own. Exits with 1 if one fails;
- * expected-failures.yml lists what the suite asks for that this server does not have.
+ * `npm run test:mcp`: holds `/mcp` against programs of others, unmodified: MCP's conformance suite, its inspector, mcp-remote in front of
+ * a client that starts programs, and the AI SDK and Standard Webhooks as receivers of events. npm fetches them into a folder of its own.
+ * Exits with 1 if one fails; expected-failures.yml lists what the suite asks for that this server does not have.
  */
 
 const ROOT = resolve(import.meta.dirname, "../..")
-const PACKAGES = [CONFORMANCE, INSPECTOR, MCP_REMOTE].map(({ package: name, version }) => `${name}@${version}`)
+const PACKAGES = [...EVENT_CLIENTS, ...[CONFORMANCE, INSPECTOR, MCP_REMOTE].map(({ package: name, version }) => `${name}@${version}`)]
 const MINUTES_10 = 600_000
 
 let failures = 0
@@ -90,19 +91,21 @@ await writeFile(join(folder, "package.json"), "{}")
 spawnSync("npm", ["install", "--no-audit", "--no-fund", ...PACKAGES], { cwd: folder, stdio: "inherit" })
 const server = spawn(process.execPath, [join(ROOT, "runners/parley.js"), "start"], {
   // The suite checks the names under which it calls: those of the proxy before the server.
-  env: { HOME, PATH, DATA_DIR: join(folder, "data"), HOST: "127.0.0.1", PORT: String(port), PUBLIC_URL: `http://127.0.0.1:${front}` },
+  env: { HOME, PATH, DATA_DIR: join(folder, "data"), HOST: "127.0.0.1", PORT: String(port), PUBLIC_URL: `http://127.0.0.1:${front}`, WEBHOOK_ALLOW_PRIVATE: "loopback" },
   stdio: ["ignore", "ignore", "inherit"]
 })
 process.once("exit", () => server.kill("SIGKILL"))
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(130))
 const direct = `http://127.0.0.1:${port}`
 while (!await fetch(`${direct}/v1/ready`).then(({ ok }) => ok, () => false)) await pause(100)
-const [agent] = await registerAgents(direct, join(folder, "data/outbox"), ["inspected"])
-const { handle = "", key = "" } = agent ?? {}
+const [agent, writer] = await registerAgents(direct, join(folder, "data/outbox"), ["inspected", "writer"])
+if (agent === undefined || writer === undefined) throw new Error("no agents")
+const { handle, key } = agent
 const proxy = withKey(front, port, key)
 
 verdict("mcp-remote in front of a client that starts programs", await remote(folder, `${direct}/mcp`, key, handle))
 verdict("the inspector lists the tools", await inspector(folder, `${direct}/mcp`, key))
+verdict("the AI SDK subscribes to events, and receives and verifies one", await eventClients(folder, direct, [writer, agent]))
 verdict("the conformance suite fails only where expected", await conformance(folder, `http://127.0.0.1:${front}/mcp`))
 
 proxy.close()

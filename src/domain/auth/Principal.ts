@@ -9,6 +9,8 @@ export interface Principal {
   readonly check: Effect.Effect<Agent, Unauthorized | Unavailable>
   /** Whether the credential can end without a notice to this node, as an access token of OAuth can. Then a stream checks it now and then. */
   readonly endsUnnoticed?: boolean
+  /** The connection of OAuth that the request uses; undefined for a key. What the request sets up ends with the connection. */
+  readonly connectionId?: string | undefined
 }
 
 /** The principal of a call to this API from inside the process (ApiCalls.ts). A request over the network has a key instead. */

@@ -77,6 +77,8 @@ export class Deliveries extends Context.Service<Deliveries, {
   readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
   /** The newest inbox number of each of these agents. */
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
+  /** Whether the agent's inbox still has the envelope with this number, delivered or not. Retention removes old ones. */
+  readonly has: (agentId: string, inboxNo: number) => Effect.Effect<boolean, Unavailable>
   /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12). Idempotent. */
   readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
   /** Completes once every accepted acknowledgement and read is committed. */
@@ -197,6 +199,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         }),
         find,
         heads: repo.heads,
+        has: repo.has,
         read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
           const found = yield* find(agentId, messageId)
           if (found === undefined) return yield* new MessageNotFound()

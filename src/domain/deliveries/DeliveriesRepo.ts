@@ -262,6 +262,8 @@ export interface Head {
 /** The newest number of each of these inboxes. */
 export const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY($1::text[])`
 
+const HAS = `SELECT FROM envelopes WHERE recipient_id = $1 AND no = $2`
+
 const FIND = `
 SELECT e.no, e.delivered_at, e.read_at, m.*
 FROM messages m
@@ -304,6 +306,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   /** The locks of `acknowledge` and `read`. */
   readonly locks: Locks<{ readonly agentId: string }>
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
+  /** Whether an envelope exists, delivered or not. */
+  readonly has: (agentId: string, inboxNo: number) => Effect.Effect<boolean, Unavailable>
   /** A message by id, if this agent sent or received it. */
   readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
 }>()("parley/deliveries/DeliveriesRepo") {
@@ -326,6 +330,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       >("read", READ)
       const held = database.raw<Held>("inbox_held", heldIn("inboxes", "agent_id", "$1::text[]"))
       const heads = database.prepared<Head>("inbox_heads", HEADS)
+      const has = database.prepared("has_envelope", HAS)
       const find = database.prepared<
         MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }
       >("find_message", FIND)
@@ -391,6 +396,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
         },
         heads: (agentIds) =>
           Effect.map(heads([agentIds]), (rows) => new Map(rows.map((row) => [row.agent_id, row.last_no]))),
+        has: (agentId, inboxNo) => Effect.map(has([agentId, inboxNo]), (rows) => rows.length > 0),
         find: (agentId, messageId) =>
           Effect.map(find([agentId, messageId]), (rows) => {
             const [row] = rows

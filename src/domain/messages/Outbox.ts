@@ -19,6 +19,12 @@ export type WebhookEvent = typeof webhookEvents[number]
  */
 export const TASK_EVENT = "a2a.task"
 
+/**
+ * An event that a webhook reads from the inbox that it follows (MCP Events, the wake webhook). Webhooks cannot subscribe to it, and
+ * statements that store messages do not write it.
+ */
+export const INBOX_EVENT = "inbox"
+
 export const eventBit = (event: WebhookEvent): number => 1 << webhookEvents.indexOf(event)
 
 /**
@@ -54,12 +60,14 @@ export const intoOutboxOf = (event: typeof TASK_EVENT, rows: string): string => 
   RETURNING webhook_id`
 
 /**
- * SQL query for those of the given agents that have a webhook for an event, as `agent_id`. Use it in statements that do not read
+ * SQL query for those of the given agents that have a webhook for an event, as `agent_id`. A webhook that follows an inbox is one for
+ * `message.new`. Use it in statements that do not read
  * rows of `agents`, as `agent_id IN (…) IS TRUE`.
  */
 export const hookedAmong = (event: WebhookEvent, agentIds: string): string => `
   SELECT agent_id FROM webhooks
-  WHERE agent_id = ANY (ARRAY(${agentIds})) AND slot IS NOT NULL AND active AND '${event}' = ANY (events)`
+  WHERE agent_id = ANY (ARRAY(${agentIds})) AND active
+    AND (slot IS NOT NULL AND '${event}' = ANY (events)${event === "message.new" ? " OR inbox_no IS NOT NULL" : ""})`
 
 /** SQL condition: at time `at`, the agent mutes neither this sender nor this conversation (wire.md G.11). */
 export const unmuted = (agent: string, sender: string, conversation: string, at: string): string => {

@@ -70,10 +70,13 @@ export class Connections extends Context.Service<Connections, {
   readonly redeem: (redeemed: Redeemed) => Effect.Effect<Issued | NotIssued, Unavailable>
   /** Exchanges a refresh token for the next pair. A repeat gives the same pair, until another party may have it (`refreshOutcome`). */
   readonly refresh: (token: string, clientId: string) => Effect.Effect<Issued | NotIssued, Unavailable>
-  /** The account and the scopes of a live access token. The account may be suspended. */
+  /** The account, the connection and the scopes of a live access token. The account may be suspended. */
   readonly authenticate: (
     token: string
-  ) => Effect.Effect<{ readonly agent: Agent; readonly scopes: ReadonlyArray<Scope> }, Unauthorized | Unavailable>
+  ) => Effect.Effect<
+    { readonly agent: Agent; readonly connectionId: string; readonly scopes: ReadonlyArray<Scope> },
+    Unauthorized | Unavailable
+  >
   /** Ends the connection of an access or refresh token, if there is one, and returns it. `clientId` must be its client, if it is given. */
   readonly revoke: (token: string, clientId: string | undefined) => Effect.Effect<StoredConnection | undefined, Unavailable>
   /** The live connections of an agent, the newest first. */
@@ -213,7 +216,7 @@ export class Connections extends Context.Service<Connections, {
           if (grant === undefined || now() >= grant.expiresAt) return yield* new Unauthorized()
           const agent = yield* agents.byKeyHash(grant.keyHash)
           if (agent === undefined) return yield* new Unauthorized()
-          return { agent, scopes: scopesOf(grant.scopes) }
+          return { agent, connectionId: grant.connectionId, scopes: scopesOf(grant.scopes) }
         }),
 
         revoke: Effect.fn("Connections.revoke")(function*(token, clientId) {

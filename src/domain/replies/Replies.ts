@@ -1,6 +1,7 @@
 import { Clock, Context, Effect, Layer, Semaphore } from "effect"
 import { type Batch, batchUpTo } from "#ground/cluster/Job"
 import { MessageNotFound } from "#domain/messages/Message"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import type { Unavailable } from "#ground/wire/WireError"
 import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
 import { RepliesRepo } from "./RepliesRepo.ts"
@@ -53,6 +54,7 @@ export class Replies extends Context.Service<Replies, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const repo = yield* RepliesRepo
+      const signals = yield* WebhookSignals
       const turns = yield* Semaphore.make(AT_ONCE)
       const now = () => clock.currentTimeMillisUnsafe()
       /** If the caller is interrupted, its turn ends when its statement has ended. */
@@ -72,7 +74,11 @@ export class Replies extends Context.Service<Replies, {
         begin: Effect.fn("Replies.begin")((agentId, sessionId, ms) =>
           repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms)),
         end: Effect.fn("Replies.end")((agentId, sessionId) =>
-          inTurn(() => repo.endLease(agentId, sessionId ?? NAMELESS, now()))),
+          Effect.tap(
+            inTurn(() => repo.endLease(agentId, sessionId ?? NAMELESS, now())),
+            // Webhooks that follow the inbox may have held back an event.
+            (active) => Effect.sync(() => active ? undefined : signals.raise(agentId))
+          )),
         leases: Effect.fn("Replies.leases")(function*(agentId) {
           const at = now()
           const { endsAt, sessions } = yield* repo.leases(agentId, at)

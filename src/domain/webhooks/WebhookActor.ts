@@ -7,13 +7,41 @@ import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
 
 export type Outcome =
   | { readonly _tag: "Delivered" }
-  | { readonly _tag: "Failed"; readonly reason: string }
+  /** `status` is that of the answer, if there was one. */
+  | { readonly _tag: "Failed"; readonly reason: string; readonly status?: number }
 
 /**
  * `Unwanted`: when a place was free, the circuit had opened, the shard had moved, or the webhook or the delivery had changed since it was
- * read. `NoPlace`: too many posts wait for a place. Nothing was posted in either case.
+ * read. `NoPlace`: too many posts wait for a place. `Held`: the event must not be posted for this time. Nothing was posted in these cases.
  */
-export type Posted = Outcome | { readonly _tag: "Unwanted" } | { readonly _tag: "NoPlace" }
+export type Posted =
+  | Outcome
+  | { readonly _tag: "Unwanted" }
+  | { readonly _tag: "NoPlace" }
+  | { readonly _tag: "Held"; readonly heldMs: number }
+
+/** Attempts of a delivery to a webhook that follows an inbox. After the last one the webhook is suspended. */
+const INBOX_ATTEMPTS = 6
+/** The receiver wants no post again: the webhook is suspended. */
+const GONE = 410
+/** The receiver takes no event of this size: the event is left out. */
+const TOO_LARGE = 413
+
+/**
+ * What follows a failed attempt. A webhook that follows an inbox leaves no event out, except one that is too large: it is suspended
+ * until its client resumes it. Any other webhook loses a delivery after the last attempt.
+ */
+const afterFailed = (
+  followsInbox: boolean,
+  { attempts }: Pick<Waiting, "attempts">,
+  status: number | undefined,
+  retryMs: ReadonlyArray<number>
+): { readonly waitMs: number } | "dead" | "suspended" => {
+  const waitMs = retryMs[attempts]
+  if (!followsInbox) return waitMs === undefined ? "dead" : { waitMs }
+  if (status === TOO_LARGE) return "dead"
+  return status === GONE || waitMs === undefined || attempts + 1 >= INBOX_ATTEMPTS ? "suspended" : { waitMs }
+}
 
 /** The functions and settings that a webhook uses. */
 export interface Dependencies {
@@ -33,6 +61,12 @@ export interface Dependencies {
   ) => Effect.Effect<Posted, Unavailable>
   readonly delivered: (id: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, Unavailable>
   readonly failed: (failure: Failure) => Effect.Effect<void, Unavailable>
+  readonly postponed: (id: string, deliveryNo: number, dueAt: number) => Effect.Effect<void, Unavailable>
+  /**
+   * Puts the next event of the inbox that the webhook follows into its outbox. Returns whether there may be one now, or the time for which
+   * the next event is held back.
+   */
+  readonly fill: (id: string) => Effect.Effect<boolean | { readonly heldMs: number }, Unavailable>
 }
 
 /** Deliveries of one webhook that are posted at once. */
@@ -89,11 +123,14 @@ export class WebhookActor {
         return
       }
       this.circuit = { ...this.circuit, pausedUntil: work.pausedUntil }
+      const filled = work.followsInbox && work.waiting.length === 0 ? yield* this.deps.fill(this.id) : false
+      if (filled === true) continue
       const now = this.deps.now()
       const state = stateAt(this.deps.circuit, this.circuit, now)
       const due = work.waiting.filter((delivery) => isDue(this.deps.retryMs, delivery, now))
       if (state === "Pause" || due.length === 0) {
-        const next = Math.max(work.waiting[0]?.dueAt ?? Number.POSITIVE_INFINITY, work.pausedUntil ?? 0)
+        const held = filled === false ? Number.POSITIVE_INFINITY : now + filled.heldMs
+        const next = Math.max(work.waiting[0]?.dueAt ?? held, work.pausedUntil ?? 0)
         if (next - now <= SOON_MS) {
           yield* Effect.timeoutOption(this.woken.await, Math.max(next - now, 1))
         } else if (!this.woken.isOpen() || state === "Pause") return
@@ -120,11 +157,12 @@ export class WebhookActor {
       this.deps.isLocal(this.id) && (probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed")
     const posted = yield* this.deps.post(this.id, work, delivery, wanted)
     if (posted._tag === "NoPlace" || posted._tag === "Unwanted") return posted._tag
-    yield* this.store(delivery, probe, posted)
+    if (posted._tag === "Held") yield* this.deps.postponed(this.id, delivery.deliveryNo, this.deps.now() + posted.heldMs)
+    else yield* this.store(work, delivery, probe, posted)
     return undefined
   })
 
-  private store(delivery: Waiting, probe: boolean, outcome: Outcome): Effect.Effect<void, Unavailable> {
+  private store({ followsInbox }: Work, delivery: Waiting, probe: boolean, outcome: Outcome): Effect.Effect<void, Unavailable> {
     const at = this.deps.now()
     if (outcome._tag === "Delivered") {
       const { pausedUntil } = this.circuit
@@ -135,15 +173,16 @@ export class WebhookActor {
     const { pausedUntil } = this.circuit
     this.circuit = afterFailure(this.deps.circuit, this.circuit, at)
     if (pausedUntil === null && this.circuit.pausedUntil !== null) webhookCircuits.at("opened").add()
-    const wait = this.deps.retryMs[delivery.attempts]
-    if (wait === undefined) webhookDead.add()
+    const next = afterFailed(followsInbox, delivery, outcome.status, this.deps.retryMs)
+    if (next === "dead") webhookDead.add()
     return this.deps.failed({
       webhookId: this.id,
       deliveryNo: delivery.deliveryNo,
       at,
       reason: outcome.reason,
-      dueAt: wait === undefined ? null : at + wait,
-      pausedUntil: this.circuit.pausedUntil
+      dueAt: next === "dead" ? null : next === "suspended" ? at : at + next.waitMs,
+      pausedUntil: this.circuit.pausedUntil,
+      suspends: next === "suspended"
     })
   }
 }

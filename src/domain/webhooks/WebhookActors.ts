@@ -16,11 +16,10 @@ import { EventData } from "./EventData.ts"
 import { makePostQueue } from "./PostQueue.ts"
 import { type Target as PostTarget, TargetStandings } from "./TargetStandings.ts"
 import { makeActors } from "#ground/platform/Actors"
-import { TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
+import { INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
-import { TaskPosts } from "./TaskPosts.ts"
-import { decodeCredentials, headersOf } from "./TaskTarget.ts"
+import { type Attempt as PostAttempt, PostSources } from "./PostSources.ts"
 import { type Outcome, type Dependencies, WebhookActor } from "./WebhookActor.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
@@ -48,7 +47,7 @@ interface Attempt {
   readonly outcome: Outcome
 }
 
-const failed = (reason: string): Outcome => ({ _tag: "Failed", reason })
+const failed = (reason: string, status?: number): Outcome => ({ _tag: "Failed", reason, ...(status === undefined ? {} : { status }) })
 const unanswered = (reason: string): Attempt => ({ answered: false, outcome: failed(reason) })
 
 /**
@@ -85,7 +84,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const key = (yield* Secrets).deliveryIds
       const sharding = yield* Sharding.Sharding
       const signals = yield* WebhookSignals
-      const taskPosts = yield* TaskPosts
+      const sources = yield* PostSources
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
@@ -125,26 +124,16 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const attempt = Effect.fn("WebhookActors.post")(function*(
         _agentId: string,
         url: URL,
-        secret: string | undefined,
-        event: string,
         id: string,
         body: string,
-        more: Readonly<Record<string, string>> = {}
+        headersOf: (attempt: PostAttempt) => Readonly<Record<string, string>>
       ) {
         const addresses = yield* Effect.provideService(
           checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE),
           NameLookup,
           names
         )
-        const signed = signedHeaders({
-          secret,
-          body,
-          event,
-          deliveryId: id,
-          at: Math.floor(now() / 1_000),
-          requestId: yield* requestId
-        })
-        const headers = { ...signed, ...more }
+        const headers = headersOf({ deliveryId: id, at: Math.floor(now() / 1_000), requestId: yield* requestId })
         const context = yield* trace
         const status = yield* postTo({
           url,
@@ -154,7 +143,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         })
         const isTaken = status >= 200 && status < 300
         webhookAttempts.at(isTaken ? "delivered" : status < 200 ? "1xx" : status < 400 ? "3xx" : status < 500 ? "4xx" : "5xx").add()
-        return { answered: true, outcome: isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`) }
+        return { answered: true, outcome: isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`, status) }
       }, (effect, agentId, url) =>
         effect.pipe(
           Effect.timeoutOrElse({
@@ -180,24 +169,24 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const bodyOf = (event: string, at: number, rendered: string): string =>
         `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
-      /** The body, key and headers to post; undefined if nothing is left to post. */
-      const rendering = Effect.fnUntraced(function*({ agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
-        if (event === TASK_EVENT) {
-          const body = yield* taskPosts.render(subject)
-          const credentials = decodeCredentials(secret)
-          return body === undefined ? undefined : { body, secret: credentials.token, headers: headersOf(credentials), envelope: null }
+      /** The body and the headers to post, or the time to wait; undefined if nothing is left to post. */
+      const rendering = Effect.fnUntraced(function*(id: string, { agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
+        if (event === TASK_EVENT || event === INBOX_EVENT) {
+          const rendered = yield* sources.of(event).render({ webhookId: id, secret, subject, createdAt })
+          return rendered === undefined || "heldMs" in rendered ? rendered : { ...rendered, envelope: null }
         }
         const rendered = yield* data.render(agentId, event, subject)
         if (rendered === undefined) return undefined
-        return { body: bodyOf(event, createdAt, rendered.data), secret, headers: {}, envelope: rendered.envelope }
+        const body = bodyOf(event, createdAt, rendered.data)
+        return { body, headers: (attempt: PostAttempt) => signedHeaders({ ...attempt, secret, body, event }), envelope: rendered.envelope }
       })
 
-      const postNow = Effect.fnUntraced(function*(work: Work, delivery: Waiting, url: URL) {
-        const what = yield* rendering(work, delivery)
+      const postNow = Effect.fnUntraced(function*(id: string, work: Work, delivery: Waiting, url: URL) {
+        const what = yield* rendering(id, work, delivery)
         // If nothing is left to post, the delivery counts as done.
         if (what === undefined) return { _tag: "Delivered" as const }
-        const { deliveryNo, event } = delivery
-        const outcome = yield* attempt(work.agentId, url, what.secret, event, deliveryId(key, deliveryNo), what.body, what.headers)
+        if ("heldMs" in what) return { _tag: "Held" as const, heldMs: what.heldMs }
+        const outcome = yield* attempt(work.agentId, url, deliveryId(key, delivery.deliveryNo), what.body, what.headers)
         if (outcome._tag === "Delivered" && what.envelope !== null) deliveries.acknowledge(work.agentId, what.envelope)
         return outcome
       })
@@ -208,7 +197,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           Effect.gen(function*() {
             if (waited && !(yield* repo.isStillDue(id, work, delivery))) return { _tag: "Unwanted" as const }
             if (!wanted()) return { _tag: "Unwanted" as const }
-            return yield* postNow(work, delivery, url)
+            return yield* postNow(id, work, delivery, url)
           })
         )
         if (Option.isSome(posted)) return posted.value
@@ -231,7 +220,9 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         work: repo.work,
         post,
         delivered: repo.delivered,
-        failed: (failure) => repo.failed(failure, config.WEBHOOK_DEAD_IN_A_ROW)
+        failed: (failure) => repo.failed(failure, config.WEBHOOK_DEAD_IN_A_ROW),
+        postponed: repo.postponed,
+        fill: (id) => sources.of(INBOX_EVENT).fill(id)
       }
 
       const actors = yield* makeActors("webhook", (id) => new WebhookActor(id, deps), (actor, id) => {
@@ -323,7 +314,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
               const posted = yield* oncePlaces.run({ agentId, host: url.host })((waited) =>
                 Effect.gen(function*() {
                   if (waited && !(yield* isStillTarget(target, event))) return
-                  yield* attempt(agentId, url, secret, event, id, body)
+                  yield* attempt(agentId, url, id, body, (given) => signedHeaders({ ...given, secret, body, event }))
                 })
               )
               if (Option.isNone(posted)) webhookPostsRefused.at("once").add()

@@ -5,7 +5,17 @@ import { isIPv6, type LookupFunction } from "node:net"
 import { hostOf } from "./PrivateAddressGuard.ts"
 
 /** There was no valid HTTP answer: the connection failed or broke, or the answer was not HTTP. */
-export class PostFailed extends Data.TaggedError("PostFailed")<{ readonly reason: string }> {}
+export class PostFailed extends Data.TaggedError("PostFailed")<{ readonly reason: string }> {
+  static of(error: Error): PostFailed {
+    const code = "code" in error && typeof error.code === "string" ? error.code : ""
+    return new PostFailed({ reason: error.message === "" ? code : error.message })
+  }
+
+  /** Whether the TLS connection could not be made. */
+  get isOfTls(): boolean {
+    return /\b(?:TLS|SSL|certificate|EPROTO|CERT)\b|certificate|self[- ]signed|altnames/i.test(this.reason)
+  }
+}
 
 export interface Post {
   readonly url: URL
@@ -55,11 +65,32 @@ const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<Incoming
     const request = url.protocol === "https:"
       ? requestHttps({ ...options, agent: secure })
       : requestHttp({ ...options, agent: plain })
-    request.on("error", (error) => resume(Effect.fail(new PostFailed({ reason: error.message }))))
+    request.on("error", (error) => resume(Effect.fail(PostFailed.of(error))))
     request.on("response", (response) => resume(Effect.succeed(response)))
     request.end(body)
     return Effect.sync(() => request.destroy())
   })
+
+/** The text of an answer's body; undefined if the body has more than `most` bytes, or breaks off. */
+const textOf = (response: IncomingMessage, most: number): Effect.Effect<string | undefined> =>
+  Effect.callback<string | undefined>((resume) => {
+    const parts: Array<Buffer> = []
+    let bytes = 0
+    response.on("data", (part: Buffer) => {
+      bytes += part.length
+      if (bytes > most) resume(Effect.succeed(undefined))
+      else parts.push(part)
+    })
+    response.once("close", () => resume(Effect.succeed(response.complete ? Buffer.concat(parts).toString() : undefined)))
+  }).pipe(Effect.ensuring(Effect.sync(() => response.destroy())))
+
+/** Posts once, like `WebhookClient`, and returns the answer's body too, up to a number of bytes. */
+export const ChallengeClient = Context.Reference<
+  (post: Post, most: number) => Effect.Effect<{ readonly status: number; readonly text: string | undefined }, PostFailed>
+>("parley/webhooks/ChallengeClient", {
+  defaultValue: () => (post, most) =>
+    Effect.flatMap(answer(post), (response) => Effect.map(textOf(response, most), (text) => ({ status: response.statusCode ?? 0, text })))
+})
 
 /**
  * Posts once and returns the status of the answer. Redirects are not followed. The host name of the URL is used for the

@@ -9,7 +9,7 @@ import { eventBit, type WebhookEvent } from "#domain/messages/Outbox"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
 import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
 import { decodeCredentials, encodeCredentials, type TaskTarget, type TaskWebhook } from "./TaskTarget.ts"
-import { WebhooksRepo } from "./WebhooksRepo.ts"
+import { type InboxStep, WebhooksRepo } from "./WebhooksRepo.ts"
 
 const LIMIT = 50
 const MAX = 200
@@ -49,9 +49,22 @@ export class Webhooks extends Context.Service<Webhooks, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
   /** Changes the target of a webhook. Deliveries that wait go to the new URL. */
   readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
-  readonly removeForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
+  /** Creates a webhook that follows the inbox of an agent from a number, and returns its id. The URL has been checked. */
+  readonly createForInbox: (
+    agentId: string,
+    target: { readonly url: string; readonly secret: string; readonly inboxNo: number }
+  ) => Effect.Effect<string, Unauthorized | Unavailable>
+  /**
+   * Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its first attempt. Ends
+   * a suspension.
+   */
+  readonly resume: (id: string, secret: string, afresh: boolean) => Effect.Effect<void, Unavailable>
+  /** Moves a webhook that follows an inbox, and puts its next event, if there is one, into its outbox. */
+  readonly step: (step: InboxStep) => Effect.Effect<void, Unavailable>
+  /** Removes webhooks without a slot. */
+  readonly removeUnlisted: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
   /** Removes the webhooks among these that have no deliveries, neither waiting nor finished. */
-  readonly removeIdleForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
+  readonly removeIdle: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
   /** Removes the webhooks of a deleted agent (wire.md G.12); idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/webhooks/Webhooks") {
@@ -139,11 +152,20 @@ export class Webhooks extends Context.Service<Webhooks, {
         waitingForTasks: repo.waitingForTasks,
         changeForTask: (id, target) =>
           repo.changeForTask(id, target.url, encodeCredentials(target)),
-        removeForTasks: Effect.fn("Webhooks.removeForTasks")(function*(ids) {
-          yield* repo.removeForTasks(ids, yield* Clock.currentTimeMillis, false)
+        createForInbox: Effect.fn("Webhooks.createForInbox")(function*(agentId, target) {
+          const id = ids.make("whk")
+          const made = yield* repo.createForInbox({ id, agentId, ...target }, yield* Clock.currentTimeMillis)
+          return made ? id : yield* new Unauthorized()
         }),
-        removeIdleForTasks: Effect.fn("Webhooks.removeIdleForTasks")(function*(ids) {
-          yield* repo.removeForTasks(ids, yield* Clock.currentTimeMillis, true)
+        resume: Effect.fn("Webhooks.resume")(function*(id, secret, afresh) {
+          yield* repo.resume(id, secret, yield* Clock.currentTimeMillis, afresh)
+        }),
+        step: repo.step,
+        removeUnlisted: Effect.fn("Webhooks.removeUnlisted")(function*(ids) {
+          yield* repo.removeUnlisted(ids, yield* Clock.currentTimeMillis, false)
+        }),
+        removeIdle: Effect.fn("Webhooks.removeIdle")(function*(ids) {
+          yield* repo.removeUnlisted(ids, yield* Clock.currentTimeMillis, true)
         }),
         removeAgent: Effect.fn("Webhooks.removeAgent")(function*(agentId) {
           yield* repo.removeAll(agentId, yield* Clock.currentTimeMillis)

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
-import { TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
+import { eventBit, INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
 import { Config } from "#ground/platform/Config"
 import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
 import type { Unavailable } from "#ground/wire/WireError"
@@ -20,7 +20,7 @@ export interface NewWebhook {
 /** A delivery that waits in the outbox. */
 export interface Waiting {
   readonly deliveryNo: number
-  readonly event: WebhookEvent | typeof TASK_EVENT
+  readonly event: WebhookEvent | typeof TASK_EVENT | typeof INBOX_EVENT
   readonly subject: string
   readonly createdAt: number
   readonly attempts: number
@@ -35,7 +35,21 @@ export interface Work {
   readonly url: string
   readonly secret: string
   readonly pausedUntil: number | null
+  /** Whether the webhook follows the inbox of its agent. Then its outbox holds at most one delivery that waits. */
+  readonly followsInbox: boolean
   readonly waiting: ReadonlyArray<Waiting>
+}
+
+/** How far a webhook has followed its inbox, and the next event, if there is one. */
+export interface InboxStep {
+  readonly id: string
+  /** The inbox number before. The step does nothing if the webhook has another one meanwhile. */
+  readonly from: number
+  readonly inboxNo: number
+  readonly lookAt: number | null
+  /** The subject of the next event; `null` if there is none. */
+  readonly subject: string | null
+  readonly at: number
 }
 
 /** The URL of a webhook, and the secret that signs its posts. */
@@ -53,6 +67,8 @@ export interface Failure {
   readonly reason: string
   readonly dueAt: number | null
   readonly pausedUntil: number | null
+  /** Whether the webhook is suspended. The delivery then waits until the webhook is resumed. */
+  readonly suspends: boolean
 }
 
 interface WebhookColumns {
@@ -117,6 +133,38 @@ INSERT INTO webhooks (id, agent_id, url, events, secret, created_at)
 SELECT $1, id, $3, ARRAY['${TASK_EVENT}'], $4, $5::bigint FROM agents WHERE id = $2 AND (deleted_at IS NULL) IS TRUE
 RETURNING id`
 
+const CREATE_FOR_INBOX = `
+WITH owner AS (
+  UPDATE agents SET webhook_events = webhook_events | ${eventBit("message.new")} WHERE id = $2 AND (deleted_at IS NULL) IS TRUE
+  RETURNING id
+)
+INSERT INTO webhooks (id, agent_id, url, events, secret, created_at, inbox_no)
+SELECT $1, id, $3, ARRAY['${INBOX_EVENT}'], $4, $5::bigint, $6::bigint FROM owner
+RETURNING id`
+
+/** The waiting delivery of a webhook begins anew with its attempts. */
+const RESUME = `
+WITH resumed AS (
+  UPDATE webhooks SET secret = $2, active = true, dead_in_a_row = 0, paused_until = NULL
+  WHERE id = $1 AND inbox_no IS NOT NULL AND deleted_at IS NULL
+  RETURNING id
+)
+UPDATE webhook_deliveries SET attempts = 0, due_at = $3
+WHERE webhook_id = (SELECT id FROM resumed) AND due_at IS NOT NULL AND $4::boolean`
+
+/** The comparison with the number before makes of two passes at once, on two nodes, only one write an event. */
+const STEP = `
+WITH moved AS (
+  UPDATE webhooks SET inbox_no = $3, look_at = $4, told_at = CASE WHEN $5::text IS NULL THEN told_at ELSE $6::bigint END
+  WHERE id = $1 AND inbox_no = $2 AND deleted_at IS NULL
+    AND (SELECT true FROM webhook_deliveries d WHERE d.webhook_id = $1 AND d.due_at IS NOT NULL LIMIT 1) IS NULL
+  RETURNING id
+)
+INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at)
+SELECT id, '${INBOX_EVENT}', $5, $6, $6 FROM moved WHERE $5::text IS NOT NULL`
+
+const POSTPONED = `UPDATE webhook_deliveries SET due_at = $3 WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
+
 const FOR_TASKS = `SELECT id, url, secret FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
 
 const WAITING_FOR_TASKS = `
@@ -128,13 +176,14 @@ const CHANGE_FOR_TASK = `
 UPDATE webhooks SET url = $2, secret = $3, active = true, dead_in_a_row = 0, paused_until = NULL
 WHERE id = $1 AND slot IS NULL AND deleted_at IS NULL`
 
-const REMOVE_FOR_TASKS = `
+const REMOVE_UNLISTED = `
 UPDATE webhooks SET active = false, deleted_at = $2, secret = '', paused_until = NULL
 FROM unnest($1::text[]) AS gone (id)
 WHERE webhooks.id = gone.id AND slot IS NULL AND deleted_at IS NULL
   AND (NOT $3::boolean OR (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id LIMIT 1) IS NULL)`
 
-const ACTIVE_OF = `SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active`
+const ACTIVE_OF = `
+SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND (slot IS NOT NULL OR inbox_no IS NOT NULL) AND active`
 
 const TARGETS = `
 SELECT agent_id, url, secret FROM webhooks
@@ -146,6 +195,15 @@ const dueAtEnd = (order: "ASC" | "DESC"): string => `
   (SELECT d.due_at <= $2 OR d.due_at > $2 + COALESCE(($5::bigint[])[d.attempts], 0) + ${SET_BACK_MS} FROM webhook_deliveries d
     WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL ORDER BY d.due_at ${order} LIMIT 1)`
 
+/** The longest time for which a webhook that follows an inbox can hold back an event. */
+const LONGEST_HOLD_MS = 3_600_000
+
+/** Whether there may be a next event in the inbox that a webhook follows; null if the webhook follows none. */
+const BEHIND = `CASE WHEN w.inbox_no IS NOT NULL THEN COALESCE(
+    w.look_at <= $2 OR w.look_at > $2 + ${LONGEST_HOLD_MS + SET_BACK_MS},
+    (SELECT n.last_no > w.inbox_no FROM inboxes n WHERE n.agent_id = w.agent_id)
+  ) END`
+
 /**
  * Reads a slice of the webhooks, so that its cost is bounded for any number of waiting deliveries. Pauses beyond $4, and
  * deliveries that wait longer than their retry ($5), are from before the clock was set back. A retry from after that may
@@ -153,12 +211,13 @@ const dueAtEnd = (order: "ASC" | "DESC"): string => `
  */
 const DUE = `
 SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(${dueAtEnd("ASC")} OR${dueAtEnd("DESC")},
+  ${BEHIND},
   false
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
 
 const WORK = `
-SELECT w.agent_id, w.url, w.secret, w.paused_until, d.*
+SELECT w.agent_id, w.url, w.secret, w.paused_until, w.inbox_no IS NOT NULL AS follows_inbox, d.*
 FROM webhooks w
 LEFT JOIN LATERAL (
   SELECT no, event, subject, created_at, attempts, due_at, request_id FROM webhook_deliveries
@@ -198,19 +257,19 @@ WITH failed AS (
 )
 UPDATE webhooks w SET
   dead_in_a_row = w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL)::integer,
-  active = w.active AND w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL) < $7,
+  active = w.active AND NOT $9::boolean AND w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL) < $7,
   paused_until = GREATEST(CASE WHEN w.paused_until <= $8 THEN w.paused_until END, $6)
-WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL)
+WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL OR $9::boolean)
 RETURNING w.active`
 
-/** Marks as dead the deliveries that wait for a deactivated webhook. */
+/** Marks as dead the deliveries that wait for a deactivated webhook. A webhook that follows an inbox is suspended, and keeps its delivery. */
 const ABANDON = `
 WITH waiting AS MATERIALIZED (
   SELECT d.no FROM webhooks w
   JOIN LATERAL (
     SELECT no FROM webhook_deliveries WHERE webhook_id = w.id AND due_at IS NOT NULL LIMIT $2
   ) d ON true
-  WHERE NOT w.active AND w.deleted_at IS NULL
+  WHERE NOT w.active AND w.deleted_at IS NULL AND w.inbox_no IS NULL
   LIMIT $2
 )
 UPDATE webhook_deliveries
@@ -283,8 +342,18 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
   readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, Unavailable>
-  /** With `idle`, removes only the webhooks that have no deliveries. */
-  readonly removeForTasks: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, Unavailable>
+  /** Creates a webhook without a slot that follows the inbox of its agent. False if the account has ended. */
+  readonly createForInbox: (
+    webhook: { readonly id: string; readonly agentId: string; readonly url: string; readonly secret: string; readonly inboxNo: number },
+    at: number
+  ) => Effect.Effect<boolean, Unavailable>
+  /** Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its first attempt. */
+  readonly resume: (id: string, secret: string, at: number, afresh: boolean) => Effect.Effect<void, Unavailable>
+  readonly step: (step: InboxStep) => Effect.Effect<void, Unavailable>
+  /** Changes when a delivery is due. */
+  readonly postponed: (webhookId: string, deliveryNo: number, dueAt: number) => Effect.Effect<void, Unavailable>
+  /** Removes webhooks without a slot. With `idle`, removes only those that have no deliveries. */
+  readonly removeUnlisted: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, Unavailable>
   /** Ids of the active webhooks of these agents. */
   readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** The active webhooks of these agents for an event, without those whose circuit is open. */
@@ -337,7 +406,11 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const forTasks = database.prepared<{ id: string; url: string; secret: string }>("webhooks_for_tasks", FOR_TASKS)
       const waitingForTasks = database.prepared<{ id: string; waiting: boolean }>("waiting_webhooks_for_tasks", WAITING_FOR_TASKS)
       const changeForTask = database.prepared("change_webhook_for_task", CHANGE_FOR_TASK)
-      const removeForTasks = database.prepared("remove_webhooks_for_tasks", REMOVE_FOR_TASKS)
+      const createForInbox = database.prepared("create_webhook_for_inbox", CREATE_FOR_INBOX)
+      const resume = database.prepared("resume_webhook", RESUME)
+      const step = database.prepared("step_of_webhook", STEP)
+      const postponed = database.prepared("webhook_postponed", POSTPONED)
+      const removeUnlisted = database.prepared("remove_unlisted_webhooks", REMOVE_UNLISTED)
       const activeOf = database.prepared<{ id: string }>("active_webhooks", ACTIVE_OF)
       const targets = database.prepared<{ agent_id: string; url: string; secret: string }>("webhook_targets", TARGETS)
       const due = database.prepared<{ id: string; due: boolean }>("due_webhooks", DUE)
@@ -346,6 +419,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         url: string
         secret: string
         paused_until: number | null
+        follows_inbox: boolean
         no: number | null
         event: Waiting["event"]
         subject: string
@@ -382,7 +456,12 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         forTasks: (ids) => forTasks([ids]),
         waitingForTasks: (ids) => waitingForTasks([ids]),
         changeForTask: (id, url, secret) => Effect.asVoid(changeForTask([id, url, secret])),
-        removeForTasks: (ids, at, idle) => Effect.asVoid(removeForTasks([ids, at, idle])),
+        createForInbox: ({ agentId, id, inboxNo, secret, url }, at) =>
+          Effect.map(createForInbox([id, agentId, url, secret, at, inboxNo]), (rows) => rows.length > 0),
+        resume: (id, secret, at, afresh) => Effect.asVoid(resume([id, secret, at, afresh])),
+        step: ({ at, from, id, inboxNo, lookAt, subject }) => Effect.asVoid(step([id, from, inboxNo, lookAt, subject, at])),
+        postponed: (webhookId, deliveryNo, dueAt) => Effect.asVoid(postponed([webhookId, deliveryNo, dueAt])),
+        removeUnlisted: (ids, at, idle) => Effect.asVoid(removeUnlisted([ids, at, idle])),
         activeOf: (agentIds) => Effect.map(activeOf([agentIds]), (rows) => rows.map(({ id }) => id)),
         targets: (agentIds, event, now) =>
           Effect.map(targets([agentIds, event, now, latestPause(now)]), (rows) =>
@@ -397,6 +476,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
               url: first.url,
               secret: first.secret,
               pausedUntil: first.paused_until,
+              followsInbox: first.follows_inbox,
               waiting: rows.flatMap((row) =>
                 row.no === null ? [] : [{
                   deliveryNo: row.no,
@@ -413,8 +493,8 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         isStillDue: (id, { secret, url }, { deliveryNo, dueAt }) =>
           Effect.map(stillDue([id, url, secret, deliveryNo, dueAt]), (rows) => rows.length > 0),
         delivered: (webhookId, deliveryNo, at, probe) => Effect.asVoid(delivered([webhookId, deliveryNo, at, probe])),
-        failed: ({ at, deliveryNo, dueAt, pausedUntil, reason, webhookId }, deadInARow) =>
-          Effect.asVoid(failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at)])),
+        failed: ({ at, deliveryNo, dueAt, pausedUntil, reason, suspends, webhookId }, deadInARow) =>
+          Effect.asVoid(failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at), suspends])),
         abandon: (at, most) => Effect.map(abandon([at, most]), (rows) => rows.length),
         sweepFinished: (done, by, most) => Effect.map(sweepFinished([done, by, most]), (rows) => rows.length),
         sweepDeleted: (by, most) => Effect.map(sweepDeleted([by, most]), ([row]) => row?.n ?? 0)

@@ -11,7 +11,20 @@ export const webhooksTables: ReadonlyArray<OwnedTable> = [
       {
         name: "webhooks",
         about: "Its webhooks.",
-        columns: ["id", "slot", "url", "events", "active", "dead_in_a_row", "paused_until", "created_at", "deleted_at"],
+        columns: [
+          "id",
+          "slot",
+          "url",
+          "events",
+          "active",
+          "dead_in_a_row",
+          "paused_until",
+          "inbox_no",
+          "told_at",
+          "look_at",
+          "created_at",
+          "deleted_at"
+        ],
         without: { agent_id: SELF, secret: "could be used to forge posts to the webhook" },
         key: [["id", "text"]],
         mine: "t.agent_id = $1",

@@ -6,7 +6,10 @@ import { type Batch, job } from "#ground/cluster/Job"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { Config } from "#ground/platform/Config"
 import { Limits } from "#ground/rates/Limits"
-import { TaskPosts } from "#domain/webhooks/TaskPosts"
+import { TASK_EVENT } from "#domain/messages/Outbox"
+import { PostSources } from "#domain/webhooks/PostSources"
+import { signedHeaders } from "#domain/webhooks/Signature"
+import { decodeCredentials, headersOf } from "#domain/webhooks/TaskTarget"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { type Unauthorized, Unavailable } from "#ground/wire/WireError"
 import { type PushConfig, TooManyPushConfigs, TooManyPushConfigsOfAgent } from "./PushConfig.ts"
@@ -148,7 +151,18 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         if (!isThere(task.callerId) || !isThere(task.recipientId)) return undefined
         return JSON.stringify({ task: yield* view.task(asOf(task, change), { historyLength: 0, artifacts: true }) })
       })
-      ;(yield* TaskPosts).renderWith(render)
+      ;(yield* PostSources).register(TASK_EVENT, {
+        render: Effect.fnUntraced(function*({ secret, subject }) {
+          const body = yield* render(subject)
+          if (body === undefined) return undefined
+          const credentials = decodeCredentials(secret)
+          return {
+            body,
+            headers: (attempt) => ({ ...signedHeaders({ ...attempt, secret: credentials.token, body, event: TASK_EVENT }), ...headersOf(credentials) })
+          }
+        }),
+        fill: () => Effect.succeed(false)
+      })
 
       // These are kept in memory. A job that moves to another node starts over.
       let above = ""
@@ -171,7 +185,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         remove: Effect.fn("TaskPushes.remove")(function*(taskId, name) {
           const ids = (yield* repo.of([taskId])).flatMap((one) => one.name === name ? [one.webhookId] : [])
           if (ids.length === 0) return
-          yield* webhooks.removeForTasks(ids)
+          yield* webhooks.removeUnlisted(ids)
           yield* repo.remove(ids)
         }),
         refresh: Effect.gen(function*() {
@@ -213,7 +227,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           aboveRetired = ids.length < RETIRED ? "" : ids.at(-1)!
           if (ids.length === 0) return { rows: 0, more: false }
           const ended = configs.flatMap((config) => config.ended ? [config.webhookId] : [])
-          if (ended.length > 0) yield* webhooks.removeIdleForTasks(ended)
+          if (ended.length > 0) yield* webhooks.removeIdle(ended)
           const kept = new Set((yield* webhooks.forTasks(ids)).map(({ id }) => id))
           const gone = ids.filter((id) => !kept.has(id))
           if (gone.length > 0) yield* repo.remove(gone)

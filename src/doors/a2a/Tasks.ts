@@ -296,7 +296,7 @@ export class Tasks extends Context.Service<Tasks, {
           if (gone.length > 0) {
             const hooks = (yield* pushConfigs.of(gone)).map(({ webhookId }) => webhookId)
             if (hooks.length > 0) {
-              yield* webhooks.removeForTasks(hooks)
+              yield* webhooks.removeUnlisted(hooks)
               yield* pushConfigs.remove(hooks)
             }
             yield* repo.remove(gone)

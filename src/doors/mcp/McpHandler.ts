@@ -1,6 +1,7 @@
 import { classifyInboundRequest, type JSONRPCRequest } from "@modelcontextprotocol/server"
 import { Cause, Effect } from "effect"
 import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { Agent } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
 import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
@@ -19,8 +20,9 @@ import { publicUrl } from "#ground/platform/PublicUrl"
 import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Waiters } from "#doors/realtime/Waiters"
 import { bearerOf } from "#ground/wire/Bearer"
-import { Forbidden, MethodNotAllowed, type RateLimited } from "#ground/wire/WireError"
+import { Forbidden, MethodNotAllowed, type RateLimited, type Unauthorized, type Unavailable } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
+import { makeEventMethods } from "./events/EventMethods.ts"
 import { MAX_INLINE } from "./tools/FileTools.ts"
 import { idOf, INVALID_PARAMS, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
@@ -76,6 +78,14 @@ const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"
   return tool.waits && through === "" ? "agent:read" : "agent:act"
 }
 
+/** What a credential gives. */
+interface Granted {
+  readonly agent: Agent
+  /** The connection of OAuth; undefined for a key. */
+  readonly connectionId: string | undefined
+  readonly scopes: ReadonlyArray<Scope>
+}
+
 /** The refusal of the budget of requests, if it is spent. */
 const spent = (counted: Effect.Effect<unknown, RateLimited>): Effect.Effect<RateLimited | undefined> =>
   Effect.match(counted, { onFailure: (failure) => failure, onSuccess: () => undefined })
@@ -106,6 +116,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const ids = yield* Ids
     const reads = yield* LargeReads
     const waiters = yield* Waiters
+    const events = yield* makeEventMethods
     const answerModern = yield* makeModernRequests
     const answerPlain = yield* makePlainCalls
     const app = router.asHttpEffect()
@@ -121,21 +132,22 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       open: (id) => reads.ofAgent(agent.id, INLINE_FILE, attachments.open(agent.id, id, MAX_INLINE))
     })
 
-    /** The account and the scopes of a credential: an access token of OAuth, or a key, which permits everything. */
-    const granted = (credential: string) =>
+    /** The account, the connection of OAuth and the scopes of a credential: an access token of OAuth, or a key, which permits everything. */
+    const granted = (credential: string): Effect.Effect<Granted, Unauthorized | Unavailable> =>
       offersOAuth(config) && isAccessToken(credential)
         ? connections.authenticate(credential)
-        : Effect.map(auth.authenticate(credential), (agent) => ({ agent, scopes: SCOPES }))
+        : Effect.map(auth.authenticate(credential), (agent) => ({ agent, connectionId: undefined, scopes: SCOPES }))
 
     const agentOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const credential = bearerOf(request.headers["authorization"])
       const grant = granted(credential)
-      const { agent, scopes } = yield* Effect.catchTag(grant, "Unauthorized", () => budgets.unauthorized(request))
+      const { agent, connectionId, scopes } = yield* Effect.catchTag(grant, "Unauthorized", () => budgets.unauthorized(request))
       const refused = yield* spent(budgets.ofAgent(request, agent.id))
       const api = toolApi(request, agent, {
         agentId: agent.id,
         check: Effect.map(grant, ({ agent }) => agent),
-        endsUnnoticed: isAccessToken(credential)
+        endsUnnoticed: isAccessToken(credential),
+        connectionId
       })
       const { sets, unknown } = setsIn(askedBy("tools", "x-mcp-toolsets", request))
       const caller: Caller = { api, refused, scopes, unknownSet: unknown, ...knowing(toolsetOf(sets), api, instructions(agent.handle)) }
@@ -195,6 +207,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const admitted: McpRequest = {
         context: yield* Effect.context<never>(),
         ...caller,
+        events,
         wait: waiters.wait,
         structured: asksForStructure(request),
         note

@@ -1,6 +1,7 @@
 import type { Context } from "effect"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import type { Waiters } from "#doors/realtime/Waiters"
+import type { EventMethods } from "./events/EventMethods.ts"
 import type { Note } from "./JsonRpc.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 import type { ReadyTool, Toolset } from "./Toolset.ts"
@@ -16,6 +17,7 @@ export interface McpRequest {
   readonly toolset: Pick<Toolset<never>, "knows" | "listed" | "listedWithStructure">
   /** What the server says about itself to the client. */
   readonly instructions: () => string
+  readonly events: EventMethods
   /** Waits for messages. */
   readonly wait: Waiters["Service"]["wait"]
   /** The refusal of every tool call if the caller has used up its budget of requests; otherwise undefined. */

@@ -1,10 +1,20 @@
-import { ProtocolError, ProtocolErrorCode, ResourceNotFoundError, Server, type ServerContext } from "@modelcontextprotocol/server"
-import { Effect } from "effect"
+import {
+  ProtocolError,
+  ProtocolErrorCode,
+  ResourceNotFoundError,
+  Server,
+  type ServerCapabilities,
+  type ServerContext,
+  type StandardSchemaV1
+} from "@modelcontextprotocol/server"
+import { Cause, Effect, Exit, Option } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
 import { fenced } from "#ground/wire/UntrustedText"
 import { VERSION } from "#doors/service/Version"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import { callTool, isWaiting, outcomeOf, text } from "./CallTool.ts"
+import { type EventRefusal, unavailable } from "./events/EventErrors.ts"
+import { EXTENSION, type Params } from "./events/EventMethods.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { read, resources, templates } from "./Resources.ts"
 import { type PromptName, prompts, promptText, waiting } from "./Texts.ts"
@@ -82,12 +92,41 @@ const addPrompts = (server: Server, knows: (name: string) => boolean): void => {
   })
 }
 
+/** The parameters of a method that the library does not know. Its handler checks them. */
+const anyParams: StandardSchemaV1<unknown, Params> = {
+  "~standard": { version: 1, vendor: "parley", validate: (value) => ({ value: (value ?? {}) as Params }) }
+}
+
+/** Clients look for the extension in one of two places. The library's type has only the second. */
+const eventCapabilities = { events: {}, extensions: { [EXTENSION]: {} } } as ServerCapabilities
+
+const addEvents = (server: Server, { events, note }: McpRequest, api: ToolApi, run: Run): void => {
+  const add = (method: string, handle: (params: Params, ctx: ServerContext) => Effect.Effect<Params, EventRefusal>) =>
+    server.setRequestHandler(method, { params: anyParams }, async (params, ctx) => {
+      const exit = await run(Effect.exit(handle(params, ctx)), ctx)
+      if (Exit.isSuccess(exit)) return exit.value
+      const refusal = Option.getOrElse(Cause.findErrorOption(exit.cause), unavailable)
+      if (Cause.hasDies(exit.cause)) await run(Effect.logError("A request of MCP Events failed", exit.cause), ctx)
+      note({ code: String(refusal.code), message: refusal.message })
+      throw new ProtocolError(refusal.code, refusal.message, refusal.data)
+    })
+  add("events/list", events.list)
+  add("events/poll", (params) => events.poll(api, params))
+  add("events/subscribe", (params) => events.subscribe(api, params))
+  add("events/unsubscribe", (params) => events.unsubscribe(api, params))
+  add("events/stream", (params, { mcpReq }) =>
+    events.stream(api, params, mcpReq.id, (method, params) => Effect.promise(() => mcpReq.notify({ method, params: { ...params } }))))
+}
+
 /** Makes the library's server for one request: its capabilities, its instructions and the handlers of its methods. */
 export const makeServer = (era: "legacy" | "modern", request: McpRequest): Server => {
   const { api, instructions, toolset } = request
   const server = new Server(ABOUT, {
     supportedProtocolVersions: OLDER,
-    capabilities: { tools: {}, ...(api === undefined ? {} : { resources: era === "modern" ? { subscribe: true } : {}, prompts: {} }) },
+    capabilities: {
+      tools: {},
+      ...(api === undefined ? {} : { resources: era === "modern" ? { subscribe: true } : {}, prompts: {}, ...eventCapabilities })
+    },
     instructions: instructions()
   })
   const run: Run = (effect, ctx) => Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
@@ -106,6 +145,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
   if (api !== undefined) {
     addResources(server, api, run)
     addPrompts(server, toolset.knows)
+    addEvents(server, request, api, run)
   }
   return server
 }

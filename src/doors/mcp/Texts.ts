@@ -328,6 +328,22 @@ export const tools = {
     description: "Lists what you have muted, and until when. agentchat_unmute ends a mute.",
     arguments: { limit: "The number of mutes, 1 to 200; the default is 50.", cursor }
   },
+  agentchat_set_webhook: {
+    title: "Set the wake webhook",
+    description:
+      "Sets the URL of a program that starts you when messages wait, in place of the one before. Use it only if the person you work for gave " +
+      "you the URL. The server posts that something waits, at most once in ten seconds, and never what. A post acknowledges nothing: once " +
+      "you are started, wait for messages as usual.",
+    arguments: {
+      url: "The https URL of the program.",
+      secret: "The secret that signs the posts, 1 to 256 characters. The program must know it."
+    }
+  },
+  agentchat_clear_webhook: {
+    title: "Clear the wake webhook",
+    description: "Removes the URL that agentchat_set_webhook has set. Nothing starts you then when messages come.",
+    arguments: {}
+  },
   agentchat_send_file: {
     title: "Send a file",
     description:
@@ -504,7 +520,8 @@ export const advices: Readonly<Record<string, string>> = {
   RECIPIENT_BACKLOGGED: "Do not repeat the call until the agent has read its messages.",
   STORAGE_UNAVAILABLE: "Repeat the call in a few minutes.",
   UNAUTHORIZED: "Your key is no longer valid. Tell the person you work for: it has to be replaced in the settings of your host.",
-  UNAVAILABLE: "Repeat the call in a few seconds, a send with the same client_msg_id."
+  UNAVAILABLE: "Repeat the call in a few seconds, a send with the same client_msg_id.",
+  WEBHOOK_UNREACHABLE: "Nothing changed. Tell the person you work for that the program at this URL does not answer."
 }
 
 /** The advice after a refusal; undefined if the refusal's message says what to do. */

@@ -2,6 +2,7 @@ import { fileTools } from "./FileTools.ts"
 import { groupTools } from "./GroupTools.ts"
 import { messageTools, showMessages } from "./MessageTools.ts"
 import { peopleTools } from "./PeopleTools.ts"
+import { wakeTools } from "./WakeTools.ts"
 import { type ToolName, tools as texts } from "../Texts.ts"
 import type { Tool } from "./Tool.ts"
 
@@ -21,7 +22,7 @@ const CORE: ReadonlySet<ToolName> = new Set<ToolName>([
 ])
 
 const byName = new Map<string, { readonly tool: Tool; readonly home: Home }>(
-  ([["people", [...messageTools, ...peopleTools]], ["groups", groupTools], ["files", fileTools]] as const).flatMap(([set, tools]) =>
+  ([["people", [...messageTools, ...peopleTools, ...wakeTools]], ["groups", groupTools], ["files", fileTools]] as const).flatMap(([set, tools]) =>
     tools.map((tool) => [tool.name, { tool, home: CORE.has(tool.name as ToolName) ? "core" : set }] as const)
   )
 )

@@ -1,0 +1,300 @@
+import { Clock, Context, Data, Effect, Layer } from "effect"
+import type { Batch } from "#ground/cluster/Job"
+import { Database } from "#ground/database/Sql"
+import { sha256 } from "#ground/platform/Ids"
+import { RateLimits } from "#ground/rates/RateLimits"
+import { iso } from "#ground/wire/Text"
+import { type RateLimited, Unauthorized, type Unavailable } from "#ground/wire/WireError"
+import { INBOX_EVENT } from "#domain/messages/Outbox"
+import { type Held, PostSources, type Rendered, type Rendering } from "#domain/webhooks/PostSources"
+import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
+import { WebhookActors } from "#domain/webhooks/WebhookActors"
+import { PostFailed } from "#domain/webhooks/WebhookClient"
+import { Webhooks } from "#domain/webhooks/Webhooks"
+import { Callbacks } from "./Callbacks.ts"
+import type { Position } from "./EventCursor.ts"
+import { callbackFailed, type CallbackReason, type EventRefusal, forbidden, resourceExhausted, unavailable } from "./EventErrors.ts"
+import { EventFeed, type Start } from "./EventFeed.ts"
+import { EventSubscriptionsRepo, type NewSubscription, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
+import { type EventType, eventTypeOf, storedEventType } from "./EventTypes.ts"
+import type { Owner } from "./Occurrence.ts"
+
+/** The name of the wake webhook among the subscriptions, and the event of its posts (wire.md Q). */
+export const WAKE = "agent.wake"
+/** The header that names the subscription of a post. */
+const SUBSCRIPTION = "X-MCP-Subscription-Id"
+
+const MAX_SUBSCRIPTIONS = 20
+const HOUR_MS = 3_600_000
+const DAY_MS = 24 * HOUR_MS
+const TTL = { least: 60_000, most: DAY_MS }
+/** How long the secret before a change signs too. */
+const OLD_SECRET_MS = HOUR_MS
+/** How long the server remembers that a URL has answered a challenge. */
+const VERIFIED_MS = DAY_MS
+const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, window: "minute" }
+const SLICE = 500
+/** How long the event of a subscription without effect waits. The sweep removes the subscription meanwhile. */
+const ENDED_MS = 15_000
+/** Times to look again that differ by less are the same. */
+const SAME_MS = 1_000
+
+/** The address of a subscription, as its client gave it. */
+export interface Target {
+  readonly url: string
+  readonly secret: string
+}
+
+/** A subscription that was made or refreshed. */
+export interface Subscribed {
+  readonly id: string
+  /** Milliseconds. */
+  readonly expiresAt: number
+  readonly position: Position
+  /** Only of a subscription that was there before. */
+  readonly status: { readonly active: boolean; readonly lastDeliveryAt: number | null; readonly lastError: CallbackReason | null } | undefined
+}
+
+/** What the outbox stores of an event: the numbers of the inbox after which and up to which it reports. */
+interface Subject {
+  readonly from: number
+  readonly through: number
+  readonly eventId: string
+}
+
+/** The id of a subscription. It depends on nothing else, so a client that has lost it gets it again. */
+export const subscriptionId = (agentId: string, url: string, { canonical, name }: EventType): string =>
+  `sub_${sha256(JSON.stringify([agentId, url, name, canonical])).toString("hex").slice(0, 32)}`
+
+const wakeId = (agentId: string): string => `wake_${agentId}`
+
+/** The wake webhook reports that something waits, at most every ten seconds. */
+const wakeType = (): EventType => eventTypeOf("inbox.waiting", {}) as EventType
+
+const typeOf = ({ arguments: given, name }: StoredSubscription): EventType | undefined =>
+  name === WAKE ? wakeType() : storedEventType(name, given)
+
+const ownerOf = ({ agentId, handle }: StoredSubscription): Owner => ({ id: agentId, handle })
+
+/** The category of the reason why an attempt failed, as the outbox stores it. */
+const categoryOf = (failure: string | null): CallbackReason | null => {
+  if (failure === null) return null
+  const [, status] = /^answered (\d)/.exec(failure) ?? []
+  if (status !== undefined) return status === "5" ? "http_5xx" : "http_4xx"
+  if (failure.startsWith("no answer within")) return "timeout"
+  return new PostFailed({ reason: failure }).isOfTls ? "tls_error" : "connection_refused"
+}
+
+/** A URL did not repeat its challenge. */
+export class ChallengeFailed extends Data.TaggedError("ChallengeFailed")<{ readonly reason: CallbackReason }> {}
+
+const refusalOf = (failure: EventRefusal | ChallengeFailed | RateLimited | Unauthorized | Unavailable): EventRefusal => {
+  switch (failure._tag) {
+    case "EventRefusal":
+      return failure
+    case "ChallengeFailed":
+      return callbackFailed(failure.reason)
+    case "RateLimited":
+      return resourceExhausted("challenges per minute", CHALLENGES.limit)
+    case "Unauthorized":
+      return forbidden(failure.code)
+    case "Unavailable":
+      return unavailable()
+  }
+}
+
+/**
+ * Subscriptions of MCP Events by webhook, and wake webhooks (wire.md Q). Each has a webhook that follows the inbox of its agent, which posts
+ * one event at a time, in the order of the inbox. Sending a message writes nothing for them: the webhook is woken after the commit, and
+ * the sweep of the outbox finds webhooks whose inbox has newer messages. A subscription that posts no longer, because its receiver fails,
+ * is suspended and leaves nothing out.
+ */
+export class EventSubscriptions extends Context.Service<EventSubscriptions, {
+  /** Makes a subscription, or refreshes the one with the same URL and type. The URL has been checked. */
+  readonly subscribe: (
+    owner: Owner,
+    connectionId: string | undefined,
+    type: EventType,
+    target: Target,
+    start: Start,
+    ttlMs: number | undefined
+  ) => Effect.Effect<Subscribed, EventRefusal>
+  /** Removes a subscription, if there is one. */
+  readonly unsubscribe: (agentId: string, url: string, type: EventType) => Effect.Effect<void, Unavailable>
+  /** Sets the wake webhook of an agent in place of the one before. The URL has been checked. */
+  readonly setWake: (
+    owner: Owner,
+    connectionId: string | undefined,
+    target: Target
+  ) => Effect.Effect<void, ChallengeFailed | RateLimited | Unauthorized | Unavailable>
+  readonly clearWake: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Removes the subscriptions of a slice that have no effect any more. */
+  readonly sweep: Effect.Effect<Batch, Unavailable>
+}>()("parley/mcp/EventSubscriptions") {
+  static readonly layer = Layer.effect(
+    EventSubscriptions,
+    Effect.gen(function*() {
+      const actors = yield* WebhookActors
+      const callbacks = yield* Callbacks
+      const clock = yield* Clock.Clock
+      const feed = yield* EventFeed
+      const rates = yield* RateLimits
+      const repo = yield* EventSubscriptionsRepo
+      const { transaction } = yield* Database
+      const webhooks = yield* Webhooks
+      const now = () => clock.currentTimeMillisUnsafe()
+
+      const positionOf = ({ inboxNo, name, toldAt }: StoredSubscription): Position => ({
+        no: inboxNo,
+        toldAt: name === "message.received" ? null : toldAt
+      })
+
+      const fill = Effect.fnUntraced(function*(webhookId: string) {
+        const stored = yield* repo.ofWebhook(webhookId, now())
+        const type = stored && typeOf(stored)
+        if (stored === undefined || type === undefined) return false
+        const { inboxNo: from } = stored
+        const { heldMs, more, position, reported: [first] } = yield* feed.look(ownerOf(stored), type, stored.id, positionOf(stored), 1)
+        const at = now()
+        const step = (inboxNo: number, lookAt: number | null, subject: string | null) =>
+          webhooks.step({ id: webhookId, from, inboxNo, lookAt, subject, at })
+        if (first !== undefined) {
+          const through = first.after.no
+          const subject: Subject = {
+            from: type.name === "message.received" ? through - 1 : from,
+            through,
+            eventId: first.occurrence.eventId
+          }
+          yield* step(through, null, JSON.stringify(subject))
+          return true
+        }
+        const lookAt = heldMs === undefined ? null : at + heldMs
+        // A time that is stored already stays, if it is early enough. So messages that come during a lease cause no writes.
+        const isStored = lookAt === null ? stored.lookAt === null : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS
+        if (position.no !== from || !isStored) yield* step(position.no, lookAt, null)
+        return heldMs === undefined ? more : { heldMs }
+      })
+
+      const render = Effect.fnUntraced(function*(
+        { createdAt, secret, subject, webhookId }: Rendering
+      ): Effect.fn.Return<Rendered | Held | undefined, Unavailable> {
+        const stored = yield* repo.ofWebhook(webhookId, now())
+        const type = stored && typeOf(stored)
+        if (stored === undefined || type === undefined) return { heldMs: ENDED_MS }
+        const { eventId, from, through } = JSON.parse(subject) as Subject
+        const owner = ownerOf(stored)
+        const found = yield* feed.again(owner, type, stored.id, from, through)
+        if (found === undefined || "heldMs" in found) return found
+        if (stored.name === WAKE) {
+          const { conversation_count: conversations, waiting } = found.data
+          const body = JSON.stringify({ event: WAKE, timestamp: iso(createdAt), data: { waiting, conversations } })
+          return { body, headers: (attempt) => signedHeaders({ ...attempt, secret, body, event: WAKE }) }
+        }
+        const cursor = feed.cursorOf(owner, { no: through, toldAt: type.name === "message.received" ? null : createdAt })
+        const body = JSON.stringify({ ...found, eventId, cursor })
+        const { oldSecret, oldSecretUntil } = stored
+        const secrets = [secret, ...(oldSecret !== null && (oldSecretUntil ?? 0) > now() ? [oldSecret] : [])]
+        return { body, headers: ({ at }) => ({ ...standardHeaders({ secrets, body, id: eventId, at }), [SUBSCRIPTION]: stored.id }) }
+      })
+      ;(yield* PostSources).register(INBOX_EVENT, { fill, render })
+
+      /** Challenges a URL, unless it has answered a challenge of this agent lately, and returns when it answered. */
+      const verify = Effect.fnUntraced(function*(
+        agentId: string,
+        url: string,
+        headers: Parameters<typeof callbacks.challenge>[1]
+      ) {
+        const at = now()
+        const before = yield* repo.verifiedAt(agentId, url, at)
+        if (before !== null && before > at - VERIFIED_MS && before <= at) return before
+        yield* rates.take(CHALLENGES, agentId)
+        const reason = yield* callbacks.challenge(url, headers)
+        return reason === undefined ? now() : yield* new ChallengeFailed({ reason })
+      })
+
+      /** Removes what is left of a subscription, and stores it with a new webhook that follows the inbox from a number. */
+      const store = Effect.fnUntraced(function*(subscription: Omit<NewSubscription, "webhookId">, target: Target, inboxNo: number, at: number) {
+        const left = yield* repo.remove(subscription.id, subscription.agentId, at)
+        if (left.length > 0) yield* webhooks.removeUnlisted(left)
+        const webhookId = yield* webhooks.createForInbox(subscription.agentId, { ...target, inboxNo })
+        const stored = yield* repo.insert({ ...subscription, webhookId }, at)
+        return stored ? webhookId : yield* new Unauthorized()
+      })
+
+      const remove = Effect.fnUntraced(function*(id: string, agentId: string) {
+        yield* transaction(Effect.flatMap(repo.remove(id, agentId, now()), webhooks.removeUnlisted))
+      })
+
+      let above = ""
+
+      return EventSubscriptions.of({
+        subscribe: Effect.fn("EventSubscriptions.subscribe")(function*(owner, connectionId, type, target, start, ttlMs) {
+          const { id: agentId } = owner
+          const { secret, url } = target
+          const id = subscriptionId(agentId, url, type)
+          const isFull = Effect.map(repo.count(agentId, now()), (count) => count >= MAX_SUBSCRIPTIONS)
+          if ((yield* repo.find(id, now())) === undefined && (yield* isFull)) return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
+          const verifiedAt = yield* verify(agentId, url, (message) => ({
+            ...standardHeaders({ ...message, secrets: [secret] }),
+            [SUBSCRIPTION]: id
+          }))
+          const at = now()
+          const expiresAt = at + Math.min(Math.max(ttlMs ?? TTL.most, TTL.least), TTL.most)
+          const given = { id, agentId, name: type.name, arguments: type.canonical, connectionId: connectionId ?? null, expiresAt, verifiedAt }
+          const made = yield* transaction(Effect.gen(function*() {
+            // Of two requests at once, the second finds what the first has stored.
+            yield* webhooks.holdOwner(agentId)
+            const stored = yield* repo.find(id, at)
+            if (stored === undefined) {
+              if (yield* isFull) return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
+              const webhookId = yield* store(given, target, start.position.no, at)
+              return { webhookId, position: start.position, status: undefined }
+            }
+            const { webhookId } = stored
+            const delivery = yield* repo.delivery(webhookId)
+            yield* webhooks.resume(webhookId, secret, !stored.active)
+            yield* repo.refresh({ ...given, webhookId }, stored.secret === secret ? undefined : { secret: stored.secret, until: at + OLD_SECRET_MS })
+            return {
+              webhookId,
+              // A client that begins again here misses nothing: everything up to here was accepted or need not be posted.
+              position: delivery.subject === null ? positionOf(stored) : { no: (JSON.parse(delivery.subject) as Subject).from, toldAt: null },
+              status: { active: stored.active, lastDeliveryAt: delivery.lastDeliveryAt, lastError: categoryOf(delivery.failure) }
+            }
+          }))
+          actors.wake(made.webhookId)
+          return { id, expiresAt, position: made.position, status: made.status }
+        }, Effect.mapError(refusalOf)),
+
+        unsubscribe: Effect.fn("EventSubscriptions.unsubscribe")((agentId, url, type) => remove(subscriptionId(agentId, url, type), agentId)),
+
+        setWake: Effect.fn("EventSubscriptions.setWake")(function*(owner, connectionId, target) {
+          const { id: agentId } = owner
+          const verifiedAt = yield* verify(agentId, target.url, ({ at, body, id }) =>
+            signedHeaders({ secret: target.secret, body, event: WAKE, deliveryId: id, at, requestId: null }))
+          const start = yield* feed.start(owner, wakeType(), null)
+          const at = now()
+          const webhookId = yield* transaction(Effect.andThen(
+            webhooks.holdOwner(agentId),
+            store(
+              { id: wakeId(agentId), agentId, name: WAKE, arguments: "{}", connectionId: connectionId ?? null, expiresAt: null, verifiedAt },
+              target,
+              start?.position.no ?? 0,
+              at
+            )
+          ))
+          actors.wake(webhookId)
+        }),
+
+        clearWake: Effect.fn("EventSubscriptions.clearWake")((agentId) => remove(wakeId(agentId), agentId)),
+
+        sweep: Effect.gen(function*() {
+          const { gone, last, read } = yield* transaction(
+            Effect.tap(repo.sweep(now(), above, SLICE), ({ gone }) => gone.length === 0 ? Effect.void : webhooks.removeUnlisted(gone))
+          )
+          above = read < SLICE ? "" : last ?? ""
+          return { rows: gone.length, more: above !== "" }
+        })
+      })
+    })
+  )
+}

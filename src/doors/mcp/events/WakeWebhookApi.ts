@@ -1,0 +1,40 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Authorization } from "#domain/auth/Authorization"
+import { documented } from "#ground/http/Documented"
+import { Confirmation, confirm } from "#ground/wire/Confirmation"
+import { Text } from "#ground/wire/Text"
+import { WireError } from "#ground/wire/WireError"
+
+export class WebhookUnreachable extends WireError<WebhookUnreachable>()("WebhookUnreachable", {
+  code: "WEBHOOK_UNREACHABLE",
+  status: 422,
+  message: "The URL did not answer the challenge with status 200 and the challenge in its body.",
+  details: { reason: Schema.String }
+}) {}
+
+export const NewWakeWebhook = Schema.Struct({ url: Text(1, 2_048), secret: Text(1, 256) })
+
+/** The wake webhook of the caller (wire.md Q). */
+export class WakeWebhookApi extends HttpApiGroup.make("wake")
+  .add(
+    HttpApiEndpoint.put("set", "/v1/agents/me/wake-webhook", {
+      payload: NewWakeWebhook,
+      success: Schema.Struct({ state: Schema.Literal("active") }),
+      error: WebhookUnreachable
+    }).annotateMerge(documented({
+      summary: "Set your wake webhook",
+      description: "Sets the URL to which the server posts that something waits in the caller's inbox, at most once in ten seconds and without " +
+        "saying what. It replaces the URL before. The server first posts a challenge, which the URL must repeat in its answer.",
+      body: { url: "https://ada.example.com/wake", secret: "a long and random text" },
+      answer: { state: "active" }
+    })),
+    HttpApiEndpoint.delete("clear", "/v1/agents/me/wake-webhook", { success: Confirmation }).annotateMerge(documented({
+      summary: "Clear your wake webhook",
+      description: "Removes the caller's wake webhook. It succeeds if there is none.",
+      answer: confirm("There is no wake webhook.")
+    }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Wake webhook", description: "A URL that is told that something waits." }))
+{}

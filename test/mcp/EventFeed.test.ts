@@ -1,0 +1,177 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import * as fc from "fast-check"
+import { Agents } from "#domain/agents/Agents"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { makeDeliveryIds } from "#domain/deliveries/Delivery"
+import { ActiveMutes } from "#domain/push/ActiveMutes"
+import { Replies } from "#domain/replies/Replies"
+import { EventFeed, type Look } from "#doors/mcp/events/EventFeed"
+import type { Position } from "#doors/mcp/events/EventCursor"
+import { type EventType, eventTypeOf } from "#doors/mcp/events/EventTypes"
+
+const owner = { id: "agt_owner", handle: "owner" }
+const SENDERS = ["agt_a", "agt_b", "agt_c"]
+
+interface Row {
+  readonly no: number
+  readonly senderId: string
+  delivered: boolean
+}
+
+/** An inbox in memory, with the mutes and the leases of its agent. */
+class World {
+  readonly inbox: Array<Row> = []
+  readonly muted = new Set<string>()
+  leased = false
+
+  readonly waits = ({ delivered, senderId }: Row): boolean => !delivered && !this.muted.has(senderId)
+
+  receive(senderId: string): void {
+    this.inbox.push({ no: this.inbox.length + 1, senderId, delivered: false })
+  }
+
+  acknowledge(no: number): void {
+    const row = this.inbox[no]
+    if (row !== undefined) row.delivered = true
+  }
+
+  /** Mutes a sender, or ends the mute. */
+  toggle(senderId: string): void {
+    if (!this.muted.delete(senderId)) this.muted.add(senderId)
+  }
+
+  readonly layer = EventFeed.layer.pipe(Layer.provide(Layer.mergeAll(
+    Layer.mock(ActiveMutes)({ all: () => Effect.sync(() => [...this.muted].map((target_id) => ({ target_id, muted_until: null }))) }),
+    Layer.mock(Agents)({
+      forget: () => {},
+      avatarUrl: () => null,
+      byIds: (ids) => Effect.succeed(new Map(ids.map((id) => [id, { id, handle: id.slice(4) } as never])))
+    }),
+    Layer.mock(Replies)({ leases: () => Effect.sync(() => ({ sessions: this.leased ? 1 : 0, expiresIn: this.leased ? 60 : 0 })) }),
+    Layer.mock(Deliveries)({
+      acknowledge: () => {},
+      ids: makeDeliveryIds(Buffer.from("a key")),
+      heads: () => Effect.sync(() => new Map([[owner.id, this.inbox.length]])),
+      has: (_, no) => Effect.sync(() => no <= this.inbox.length),
+      page: (_, after, limit) =>
+        Effect.sync(() => {
+          const all = this.inbox.filter(({ delivered, no }) => no > after && !delivered)
+          const rows = all.slice(0, limit).map(({ no, senderId }) => ({
+            inboxNo: no,
+            message: {
+              id: `msg_${no}`,
+              conversationId: `conv_${senderId}`,
+              seq: no,
+              senderId,
+              clientMsgId: `${no}`,
+              type: "text" as const,
+              content: "{}",
+              metadata: "{}",
+              createdAt: no
+            }
+          }))
+          return { lastInboxNo: this.inbox.length, undelivered: all.length, rows, isLast: rows.length === all.length && rows.length < limit }
+        })
+    })
+  )))
+}
+
+const numbersOf = ({ reported }: Look): ReadonlyArray<number> =>
+  reported.map(({ occurrence }) => Number(String(occurrence.data["message_id"]).slice(4)))
+
+const typeOf = (name: string, given: object = {}): EventType => eventTypeOf(name, given) as EventType
+
+const command = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ kind: fc.constant("receive" as const), sender: fc.constantFrom(...SENDERS) }) },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant("acknowledge" as const), no: fc.nat(30) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant("mute" as const), sender: fc.constantFrom(...SENDERS) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("lease" as const) }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant("look" as const), limit: fc.integer({ min: 1, max: 15 }) }) }
+)
+
+it("what is reported, in order, is exactly what waits and is unmuted when it is reported, and nothing is passed over", () =>
+  fc.assert(
+    fc.asyncProperty(fc.array(command, { maxLength: 60 }), (commands) => {
+      const world = new World()
+      const type = typeOf("message.received")
+      return Effect.runPromise(Effect.provide(
+        Effect.gen(function*() {
+          const feed = yield* EventFeed
+          let position: Position = { no: 0, toldAt: null }
+          const all: Array<number> = []
+          for (const given of [...commands, { kind: "free" as const }, { kind: "look" as const, limit: 100 }]) {
+            if (given.kind === "receive") world.receive(given.sender)
+            else if (given.kind === "acknowledge") world.acknowledge(given.no)
+            else if (given.kind === "mute") world.toggle(given.sender)
+            else if (given.kind === "lease") world.leased = !world.leased
+            else if (given.kind === "free") world.leased = false
+            else {
+              const look = yield* feed.look(owner, type, "s", position, given.limit)
+              const due = world.inbox.filter((row) => row.no > position.no && world.waits(row)).map(({ no }) => no)
+              if (world.leased && due.length > 0) {
+                assert.deepStrictEqual([look.reported, look.position, look.heldMs], [[], position, 15_000])
+                continue
+              }
+              const told = numbersOf(look)
+              assert.deepStrictEqual(told, due.slice(0, given.limit))
+              for (const row of world.inbox) {
+                if (row.no > position.no && row.no <= look.position.no) assert.isTrue(told.includes(row.no) || !world.waits(row))
+              }
+              if (!look.more) assert.strictEqual(look.position.no, world.inbox.length)
+              for (const { after, occurrence } of look.reported) {
+                assert.strictEqual(occurrence.data["message_id"], `msg_${after.no}`)
+              }
+              all.push(...told)
+              position = look.position
+            }
+          }
+          assert.deepStrictEqual(all, [...new Set(all)].toSorted((a, b) => a - b))
+        }),
+        world.layer
+      ))
+    }),
+    { numRuns: 300 }
+  ))
+
+it.effect("what a look has reported is read again before it is posted, as far as it still waits", () => {
+  const world = new World()
+  return Effect.provide(
+    Effect.gen(function*() {
+      const feed = yield* EventFeed
+      for (let i = 0; i < 30; i++) world.receive(SENDERS[i % 3]!)
+      const edge = typeOf("inbox.waiting", { defer_if_active: true })
+      const { position, reported: [first] } = yield* feed.look(owner, edge, "s", { no: 5, toldAt: null }, 1)
+      assert.deepStrictEqual([first!.occurrence.data["waiting"], position.no], [25, 30])
+      for (let no = 0; no < 29; no++) world.acknowledge(no)
+      world.receive("agt_a")
+      const again = yield* feed.again(owner, edge, "s", 5, 30)
+      assert.isTrue(again !== undefined && "data" in again && again.data["waiting"] === 1)
+      world.leased = true
+      assert.deepStrictEqual(yield* feed.again(owner, edge, "s", 5, 30), { heldMs: 15_000 })
+      world.muted.add("agt_c")
+      assert.isUndefined(yield* feed.again(owner, edge, "s", 5, 30))
+      assert.isUndefined(yield* feed.again(owner, typeOf("message.received"), "s", 29, 30))
+    }),
+    world.layer
+  )
+})
+
+it.effect("a cursor from after a restored backup begins again with all that waits, and one before the oldest message is truncated", () => {
+  const world = new World()
+  return Effect.provide(
+    Effect.gen(function*() {
+      const feed = yield* EventFeed
+      const type = typeOf("message.received")
+      for (let i = 0; i < 3; i++) world.receive("agt_a")
+      const at = (no: number) => feed.start(owner, type, feed.cursorOf(owner, { no, toldAt: null }))
+      assert.deepStrictEqual(yield* at(2), { position: { no: 2, toldAt: null }, truncated: false })
+      assert.deepStrictEqual(yield* at(3), { position: { no: 3, toldAt: null }, truncated: false })
+      assert.deepStrictEqual(yield* at(9), { position: { no: 0, toldAt: null }, truncated: true })
+      assert.deepStrictEqual(yield* feed.start(owner, type, null), { position: { no: 3, toldAt: null }, truncated: false })
+      assert.deepStrictEqual((yield* feed.start(owner, typeOf("message.received", { include_waiting: true }), null))?.position.no, 0)
+      assert.isUndefined(yield* feed.start(owner, type, "nonsense"))
+    }),
+    world.layer
+  )
+})
