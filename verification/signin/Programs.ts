@@ -146,7 +146,7 @@ const inspectorClient: Client = {
   },
   write: async (place) => {
     const { output } = await inspect(place, ["--method", "tools/call", "--tool-name", "agentchat_send_message", "--tool-args-json", ARGS, "--stored-auth-only"])
-    return /scope|step-up/i.test(output) ? "" : `it printed ${output.trim().slice(-200)}`
+    return /scope|step-up|auth_required/i.test(output) ? "" : `it printed ${output.trim().slice(-200)}`
   }
 }
 
