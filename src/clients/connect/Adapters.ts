@@ -138,6 +138,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
       ".gemini/settings.json": JSON.stringify({
         general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
         privacy: { usageStatisticsEnabled: false },
+        security: { auth: { selectedType: "gemini-api-key" } },
         // A list of the only built-in tools: none of them exists.
         tools: { core: ["none"] },
         mcp: { allowed: [] },
