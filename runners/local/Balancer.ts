@@ -51,7 +51,9 @@ export class Balancer {
           }, (got) => {
             // If the client has disconnected, a pipe to it would throw.
             if (answer.destroyed) return void got.destroy()
-            answer.writeHead(got.statusCode ?? 502, got.headers)
+            // They are about the node's connection, which stays open for longer than the client's.
+            const { connection: _, "keep-alive": __, ...headers } = got.headers
+            answer.writeHead(got.statusCode ?? 502, headers)
             // If either side closes its connection, `pipeline` closes the other.
             pipeline(got, answer, () => undefined)
           })

@@ -4,7 +4,10 @@ import { WebSocket } from "ws"
 import { toolsOf } from "#doors/mcp/tools/Catalogue"
 import { initialize, type Json, newest, older, post, rpc } from "../mcp/Mcp.ts"
 import { baseOf, form, get, Host, pkce, register, SignInPage, type Tokens } from "../signin/Flow.ts"
-import { freshHandle, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
+import { adminHere } from "../support/Admin.ts"
+import { Collector } from "../support/Collector.ts"
+import { eventually, within } from "../support/Eventually.ts"
+import { freshHandle, newAgent, OAUTH_SECRET, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { newPair, say } from "./Talk.ts"
 
 /** A call of a tool with an access token. */
@@ -61,7 +64,7 @@ describe("wire.md J, sign in by OAuth", () => {
       assert.notMatch((odd.headers.get("www-authenticate") ?? "").replace(/resource_metadata="[^"\\]*", scope="[^"]*"/, ""), /["\\]/)
     })
 
-    it("176. both metadata documents are public, fresh for 300 s, and name root paths; Codex's comparison of the resource holds for a tool set", async () => {
+    it("176. both metadata documents are public, fresh for 300 s, and name the root paths that claude.ai takes for granted; Gemini CLI's and Codex's comparison of the resource holds for a tool set", async () => {
       for (const path of ["", "/mcp"]) {
         for (const query of ["", "?tools=core"]) {
           const { body, headers, status } = await get(`${server.url}/.well-known/oauth-protected-resource${path}${query}`, { origin: "https://any.example" })
@@ -238,7 +241,7 @@ describe("wire.md J, sign in by OAuth", () => {
       assert.isNull((await page.show({ origin: "https://evil.example" })).headers.get("access-control-allow-origin"))
     })
 
-    it("179. nothing is allowed before somebody has signed in; a request is answered once", async () => {
+    it("179. the answer has iss, without which ChatGPT takes another redirect; nothing is allowed before somebody has signed in; a request is answered once", async () => {
       const page = await host.begin(pkce())
       assert.deepStrictEqual((await page.post("/allow")).status, 401)
       await page.signIn(bob)
@@ -256,7 +259,7 @@ describe("wire.md J, sign in by OAuth", () => {
 
     it("180. an unknown key, a malformed one and that of a deleted account look alike", async () => {
       const page = await host.begin(pkce())
-      const gone = await newAgent(server)
+      const gone = await newAgent(server, "person")
       await gone.http.delete(`/v1/agents/${gone.handle}`)
       const answers = await Promise.all([`ac_${"x".repeat(43)}`, "", "nonsense", gone.key].map((api_key) => page.post("/key", { api_key })))
       for (const { body, status } of answers) assert.deepStrictEqual([status, body], [401, answers[0]!.body])
@@ -265,7 +268,7 @@ describe("wire.md J, sign in by OAuth", () => {
 
     it("180. an e-mail code signs in, the key stays, and an address without an account is answered alike", async () => {
       const page = await host.begin(pkce())
-      const agent = await newAgent(server)
+      const agent = await newAgent(server, "person")
       const nobody = await page.post("/code", { email: `${freshHandle("nobody")}@example.com` })
       const somebody = await page.post("/code", { email: agent.email })
       assert.deepStrictEqual([nobody.status, somebody.status], [200, 200])
@@ -311,7 +314,7 @@ describe("wire.md J, sign in by OAuth", () => {
       assert.deepStrictEqual([tokens.token_type, tokens.expires_in, tokens.scope], ["Bearer", 604_800, BOTH])
       const status = await callTool(server, tokens.access_token, "agentchat_get_my_status")
       assert.include(JSON.stringify(status.body.result), alice.handle)
-      const sent = await callTool(server, tokens.access_token, "agentchat_send_message", { to: bob.handle, message: "by token" })
+      const sent = await callTool(server, tokens.access_token, "agentchat_send_message", { to: bob.handle, text: "by token" })
       assert.isNotTrue(sent.body.result.isError, sent.text)
       for (const token of [tokens.access_token, tokens.refresh_token]) {
         const headers = { authorization: `Bearer ${token}` }
@@ -406,15 +409,15 @@ describe("wire.md J, sign in by OAuth", () => {
     })
 
     it("185. a connection ends when its agent's key is replaced, and when the account is deleted", async () => {
-      const agent = await newAgent(server)
+      const agent = await newAgent(server, "person")
       const mine = await host.connect(agent)
       const begun = await agent.http.post("/v1/agents/recover", { email: agent.email })
       const { pending_id } = begun.body as { readonly pending_id: string }
-      const code = /^(\d{6})$/m.exec((await server.outbox.next(agent.email)).text)?.[1] ?? ""
+      const code = await codeTo(server, agent.email)
       assert.strictEqual((await agent.http.post("/v1/agents/recover/verify", { pending_id, code })).status, 200)
       await ended(server, mine.access_token)
       assert.strictEqual((await host.refresh(mine.refresh_token)).body.error, "invalid_grant")
-      const other = await newAgent(server)
+      const other = await newAgent(server, "person")
       const theirs = await host.connect(other)
       await other.http.delete(`/v1/agents/${other.handle}`)
       await ended(server, theirs.access_token)
@@ -465,14 +468,40 @@ describe("wire.md J, sign in by OAuth", () => {
     })
   })
 
-  describe("a suspended agent", () => {
-    it("188. may sign in, and its host is told as M has it", async () => {
-      const agent = await newAgent(server)
-      const { access_token } = await host.connect(agent)
-      assert.strictEqual((await callTool(server, access_token, "agentchat_get_my_status")).status, 200)
+  it("188. the host of a suspended agent is told so by the tools, as M has it, and a person may still sign in", async () => {
+    const agent = await newAgent(server, "person")
+    const { access_token: token } = await host.connect(agent)
+    assert.strictEqual((await adminHere(server.place, "agents", "suspend", agent.handle, "--reason", "a test")).code, 0)
+    await eventually("the suspension", async () =>
+      (await callTool(server, token, "agentchat_list_inbox")).text.includes("AGENT_SUSPENDED") || undefined)
+    assert.include((await callTool(server, token, "agentchat_get_my_status")).text, "suspended")
+    const page = await host.begin(pkce())
+    await page.signIn(agent)
+    assert.strictEqual((await page.show()).body.agent.status, "suspended")
+  })
+
+  it("184. a stream of subscriptions ends with its connection", async () => {
+    const mine = await host.connect(alice)
+    const [body, headers] = newest("subscriptions/listen", { notifications: { resourceSubscriptions: ["parley://inbox"] } })
+    const response = await fetch(`${server.url}/mcp`, {
+      method: "POST",
+      headers: { ...headers, "content-type": "application/json", accept: "application/json, text/event-stream", authorization: `Bearer ${mine.access_token}` },
+      body: JSON.stringify(body)
     })
+    assert.strictEqual(response.status, 200)
+    const over = response.text()
+    await form(`${server.url}/revoke`, { token: mine.refresh_token })
+    assert.include(await within("the end of the stream", over, 15_000), "subscriptions/acknowledged")
   })
 })
+
+/** The next code to this address, after mails about connections. */
+const codeTo = async (server: Server, address: string): Promise<string> => {
+  for (;;) {
+    const code = /^(\d{6})$/m.exec((await server.outbox.next(address)).text)?.[1]
+    if (code !== undefined) return code
+  }
+}
 
 /** Waits until a token is refused: a node knows a token for up to a second. */
 const ended = async (server: Server, token: string): Promise<void> => {
@@ -486,26 +515,36 @@ const ended = async (server: Server, token: string): Promise<void> => {
 }
 
 describe("wire.md J, sign in by OAuth where it is off, and its limits", () => {
-  it("189. does not exist with OAUTH=off, or with a PUBLIC_URL that is http or has a path", async () => {
-    for (const env of [{ OAUTH: "off" }, { PUBLIC_URL: "http://parley.example" }, { PUBLIC_URL: "https://parley.example/chat" }]) {
-      const server = await startServer({ env })
-      for (const [method, path] of [["GET", "/authorize"], ["POST", "/token"], ["POST", "/register"], ["POST", "/revoke"], ["GET", "/.well-known/oauth-authorization-server"], ["GET", "/.well-known/oauth-protected-resource/mcp"], ["GET", "/oauth/requests/orq_1"]] as const) {
-        assert.strictEqual((await fetch(server.url + path, { method })).status, 404, `${path} ${JSON.stringify(env)}`)
-      }
-      const answer = await fetch(`${server.url}/mcp`, { method: "POST", body: "{}" })
-      assert.deepStrictEqual([answer.status, answer.headers.get("www-authenticate")], [401, "Bearer"])
-      assert.strictEqual((await fetch(`${server.url}/mcp`)).status, 405)
-      await server.stop()
-    }
+  it("189. where it is off, its paths do not exist, and /mcp knows keys alone", async () => {
+    const server = await startServer({ env: { OAUTH: "off" } })
+    const paths = [
+      ["GET", "/authorize"],
+      ["POST", "/token"],
+      ["POST", "/register"],
+      ["POST", "/revoke"],
+      ["GET", "/.well-known/oauth-authorization-server"],
+      ["GET", "/.well-known/oauth-protected-resource/mcp"],
+      ["GET", "/oauth/requests/orq_1"],
+      ["GET", "/oauth/sign-in"]
+    ] as const
+    for (const [method, path] of paths) assert.strictEqual((await fetch(server.url + path, { method })).status, 404, path)
+    const answer = await fetch(`${server.url}/mcp`, { method: "POST", body: "{}" })
+    assert.deepStrictEqual([answer.status, answer.headers.get("www-authenticate")], [401, "Bearer"])
+    assert.strictEqual((await fetch(`${server.url}/mcp`)).status, 405)
+    await server.stop()
   })
 
-  it("190. each step has its limit for an IP address, with Retry-After; tokens have another one than other requests without a key", async () => {
+  it("190. each step has its limit for an IP address, with Retry-After; no secret of a sign-in is logged or traced", async () => {
+    const collector = await Collector.start()
     const server = await startServer({
       env: {
-        LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: "3",
-        LIMITS_OAUTH_KEYS_PER_10_MINUTES: "2",
+        LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: "4",
+        LIMITS_OAUTH_KEYS_PER_10_MINUTES: "3",
         LIMITS_OAUTH_REGISTRATIONS_PER_HOUR: "2",
-        LIMITS_OAUTH_TOKENS_PER_MINUTE: "5",
+        LIMITS_OAUTH_TOKENS_PER_MINUTE: "8",
+        LOG_LEVEL: "debug",
+        OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+        OTEL_TRACES_SAMPLER: "always_on",
         LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: "1000"
       }
     })
@@ -516,6 +555,14 @@ describe("wire.md J, sign in by OAuth where it is off, and its limits", () => {
       assert.isAbove(Number(answer.headers.get("retry-after")), 0)
     }
     const host = await Host.register(server)
+    // Everything is logged and traced, and no secret of a sign-in is in it; the server itself asserts this of its log.
+    const agent = await newAgent(server, "person")
+    const tokens = await host.connect(agent)
+    await host.refresh(tokens.refresh_token)
+    await callTool(server, tokens.access_token, "agentchat_get_my_status")
+    await form(`${server.url}/revoke`, { token: tokens.access_token })
+    await eventually("the spans of the sign-in", () => collector.texts.some((text) => text.includes("/revoke")) || undefined)
+    assert.notMatch(collector.texts.join(""), OAUTH_SECRET)
     await refusedAfter(1, () => register(server, { redirect_uris: ["https://host.example/cb"] }))
     const page = await host.begin(pkce())
     await refusedAfter(2, () => host.authorize(pkce()))
@@ -523,5 +570,6 @@ describe("wire.md J, sign in by OAuth where it is off, and its limits", () => {
     await refusedAfter(5, () => host.refresh("x"))
     assert.strictEqual((await get(`${server.url}/v1/health`)).status, 200)
     await server.stop()
+    collector.stop()
   })
 })

@@ -9,6 +9,7 @@ import { Clients } from "#domain/oauth/Clients"
 import { Connections } from "#domain/oauth/Connections"
 import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
 import { DocumentFailed, DocumentFetch, type Fetched } from "#domain/oauth/DocumentFetch"
+import { redirectTo } from "#domain/oauth/RedirectUri"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { Accounts } from "#domain/agents/Accounts"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
@@ -149,6 +150,38 @@ eachDatabase((database) => {
         assert.strictEqual(fetched.length, before + 2)
       }))
 
+    it.effect("known hosts work although their documents answer servers with 403, as claude.ai's does; a document that can be read counts", () =>
+      Effect.gen(function*() {
+        const { find } = yield* Clients
+        const claude = "https://claude.ai/oauth/mcp-oauth-client-metadata"
+        const callback = "https://claude.ai/api/mcp/auth_callback"
+        assert.deepStrictEqual(yield* find(claude), { id: claude, source: "document", redirectUris: [callback], name: "Claude" })
+        documents.set(claude, { text: document({ client_id: claude, client_name: "New", redirect_uris: [CALLBACK] }), cacheControl: undefined })
+        assert.deepStrictEqual((yield* find(claude))?.redirectUris, [CALLBACK])
+        // Claude Code's document has no port, and its requests have one (claude-code 37747). opencode's path is not in its document (50510).
+        const paths = [["claude-code-client-metadata", "/callback", "Request"], ["claude-code-client-metadata", "/other", "Page"]] as const
+        for (const [name, path, outcome] of paths) {
+          const client = yield* find(`https://claude.ai/oauth/${name}`)
+          const query = new URLSearchParams({
+            response_type: "code", client_id: client!.id, redirect_uri: `http://localhost:3118${path}`, code_challenge: challenge, code_challenge_method: "S256"
+          })
+          assert.strictEqual(readAuthorization(query, client, BASE, [])._tag, outcome)
+        }
+        const opencode = yield* find("https://opencode.ai/oauth/opencode/client.json")
+        assert.strictEqual(redirectTo("http://127.0.0.1:19876/mcp/oauth/callback", opencode!.redirectUris, []), undefined)
+      }))
+
+    it.effect("a caller's limit for documents counts only what is fetched", () =>
+      Effect.gen(function*() {
+        const { find } = yield* Clients
+        const url = "https://limited.example/client.json"
+        const refuse = Effect.fail("too many" as const)
+        documents.set(url, { text: document({ client_id: url }), cacheControl: undefined })
+        assert.strictEqual(yield* Effect.flip(find(url, refuse)), "too many")
+        yield* find(url)
+        assert.strictEqual((yield* find(url, refuse))?.id, url)
+      }))
+
     it.effect("registered clients are known by their id, and show their secret as they said they would", () =>
       Effect.gen(function*() {
         const clients = yield* Clients
@@ -203,6 +236,9 @@ eachDatabase((database) => {
             document({ token_endpoint_auth_method: "client_secret_post" }), document({ redirect_uris: "x" })
           ]
         ) assert.isUndefined(readDocument(HOST, text, []), text)
+        // ChatGPT's document prefers another method, and lists `none`.
+        const chatgpt = document({ token_endpoint_auth_method: "private_key_jwt", token_endpoint_auth_methods_supported: ["none", "private_key_jwt"] })
+        assert.strictEqual(readDocument(HOST, chatgpt, [])?.name, "Host")
         assert.isTrue(document().length < MAX_DOCUMENT_BYTES)
         assert.deepStrictEqual(
           [undefined, "no-store", "max-age=10", "public, max-age=600", 'max-age="900"', "max-age=999999999", "max-age=x"].map(cacheMs),

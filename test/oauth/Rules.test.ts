@@ -1,15 +1,43 @@
 import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
 import * as fc from "fast-check"
 import { createHash, randomBytes } from "node:crypto"
 import { type Client, readAuthorization, responseUrl } from "#domain/oauth/AuthorizationRequest"
 import { clientIdOf, isSecretOf, registeredOf, SALT_BYTES, secretOf } from "#domain/oauth/ClientId"
 import { redirectTo, redirectUriOf } from "#domain/oauth/RedirectUri"
-import { isOwnResource } from "#domain/oauth/Discovery"
+import { challenge, isOwnResource, offersOAuth, resourceMetadata } from "#domain/oauth/Discovery"
 import { permits, SCOPES, scopesOf, scopeText } from "#domain/oauth/Scopes"
+import { Config, type Settings } from "#ground/platform/Config"
 import { isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome, REPEAT_MS } from "#domain/oauth/Tokens"
 
 const SCHEMES = ["cursor", "vscode"]
 const key = randomBytes(32)
+
+describe("where the sign-in is offered", () => {
+  const settings = (changes: Partial<Settings>): Settings =>
+    Effect.runSync(Effect.provide(Effect.map(Config, (config) => config), Config.layerTest(changes)))
+
+  it.each([
+    [{ PUBLIC_URL: "https://parley.example" }, true],
+    [{ PUBLIC_URL: "https://parley.example:8443" }, true],
+    [{ PUBLIC_URL: undefined }, true],
+    [{ PUBLIC_URL: "http://localhost:3000" }, true],
+    [{ PUBLIC_URL: "http://127.0.0.1:3000" }, true],
+    [{ PUBLIC_URL: "http://[::1]:3000" }, true],
+    [{ PUBLIC_URL: "http://parley.example" }, false],
+    [{ PUBLIC_URL: "http://10.0.0.5:3000" }, false],
+    [{ PUBLIC_URL: "https://parley.example/chat" }, false],
+    [{ PUBLIC_URL: "https://parley.example?x" }, false],
+    [{ PUBLIC_URL: "https://parley.example", OAUTH: "off" as const }, false]
+  ])("%j: %s", (changes, offered) => expect(offersOAuth(settings(changes))).toBe(offered))
+
+  it("a query is repeated as a URL has it, and a very long one not at all", () => {
+    const config = settings({ PUBLIC_URL: "https://parley.example" })
+    expect(resourceMetadata(config, "/mcp?tools=core").resource).toBe("https://parley.example/mcp?tools=core")
+    expect(resourceMetadata(config, `/mcp?${"x".repeat(300)}`).resource).toBe("https://parley.example/mcp")
+    expect(challenge(config, `/mcp?a="b\\c\u00e9`)).toContain(`/mcp?a=%22b%5Cc%C3%A9", scope=`)
+  })
+})
 
 describe("redirect URIs", () => {
   it.each([

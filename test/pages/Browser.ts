@@ -1,4 +1,4 @@
-import { assert } from "@effect/vitest"
+import assert from "node:assert/strict"
 import { existsSync, readFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { delimiter, join } from "node:path"
@@ -91,7 +91,7 @@ export class Watched {
       return { breaches, ran: ran ?? null }
     })
     assert.deepStrictEqual([...this.wrong, ...breaches], [])
-    assert.isNull(ran, "a script in somebody's text has run")
+    assert.strictEqual(ran, null, "a script in somebody's text has run")
   }
 
   /** Asserts that axe finds nothing wrong with the page as it is. */

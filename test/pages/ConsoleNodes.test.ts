@@ -191,7 +191,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(`/cons
       const handles = (await rows.getByRole("link").allTextContents()).filter((text) => [slow, stuck].some(({ handle }) => text === `@${handle}`))
       return handles.join() === `@${slow.handle},@${stuck.handle}` || undefined
     })
-    await rows.filter({ hasText: `@${slow.handle}` }).getByText("40").waitFor()
+    await rows.filter({ hasText: `@${slow.handle}` }).getByText("40", { exact: true }).waitFor()
     await watched.accessible()
     await picture(page, "console-agents")
     await page.getByRole("link", { name: `@${slow.handle}` }).click()

@@ -134,8 +134,8 @@ export class Host {
     return new Host(server, body.client_id, redirectUri, body.client_secret)
   }
 
-  /** The answer of `/authorize`. `undefined` leaves a parameter out. */
-  authorize({ challenge }: Pkce, changes: Record<string, string | undefined> = {}, more = ""): Promise<Got> {
+  /** The URL to which the host sends a browser. `undefined` leaves a parameter out. */
+  authorizeUrl({ challenge }: Pkce, changes: Record<string, string | undefined> = {}): string {
     const all: Record<string, string | undefined> = {
       response_type: "code",
       client_id: this.clientId,
@@ -146,7 +146,12 @@ export class Host {
       ...changes
     }
     const given = Object.entries(all).filter((entry): entry is [string, string] => entry[1] !== undefined)
-    return get(`${this.server.url}/authorize?${new URLSearchParams(given)}${more}`)
+    return `${this.server.url}/authorize?${new URLSearchParams(given)}`
+  }
+
+  /** The answer of `/authorize`. */
+  authorize(pkce: Pkce, changes: Record<string, string | undefined> = {}, more = ""): Promise<Got> {
+    return get(this.authorizeUrl(pkce, changes) + more)
   }
 
   /** Begins a sign-in, and returns the page that the browser is led to. */

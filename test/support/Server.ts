@@ -63,6 +63,9 @@ export const RELAXED = {
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: "1000000"
 }
 
+/** Codes, access and refresh tokens, secrets and cookies of OAuth. */
+export const OAUTH_SECRET = /o(?:ac|at|rt|cs|rk)_[A-Za-z0-9_-]{43}/
+
 export interface ServerOptions {
   /** Settings in addition to `RELAXED` and a free port. */
   readonly env?: Readonly<Record<string, string>>
@@ -229,7 +232,7 @@ export class Server {
     this.assertNoSecrets()
   }
 
-  /** Asserts that no key and no message body was printed or logged, and no one-time code logged (on standard error). */
+  /** Asserts that no key, token of OAuth or message body was printed or logged, and no one-time code logged (on standard error). */
   assertNoSecrets(): void {
     const { log } = this
     const printed = [this, ...this.others].map(({ stdout }) => stdout).join("")
@@ -241,6 +244,7 @@ export class Server {
       assert.notInclude(printed, text, "a message on standard output")
       assert.notInclude(log, text, "a message in the log")
     }
+    assert.deepStrictEqual(`${printed}${log}`.match(OAUTH_SECRET), null, "a token of OAuth")
     const logged = new Set(log.match(/(?<![\w.-])\d{6}(?![\w.-])/g))
     assert.deepStrictEqual([...this.codes].filter((code) => logged.has(code)), [], "one-time codes in the log")
   }

@@ -1,12 +1,12 @@
 import type { MCP_HOSTS } from "#ground/platform/Metrics"
+import type { Program } from "./Install.ts"
 
-/** A host from npm that `npm run test:hosts` runs unmodified. docs/clients.md has its entry, under its name. */
-export interface Host {
+/**
+ * A host from npm that `npm run test:hosts` runs unmodified. docs/clients.md has its entry, under its name. The versions are pinned here
+ * and nowhere else; docs/clients.md repeats them.
+ */
+export interface Host extends Program {
   readonly name: string
-  readonly package: string
-  /** The versions are pinned here and nowhere else; docs/clients.md repeats them. */
-  readonly version: string
-  readonly program: string
   /** The most bytes that the definitions of Parley's tools may have in a request to the model: a tenth more than they had. */
   readonly mostToolBytes: number
   /** Under which name the server counts its requests. */

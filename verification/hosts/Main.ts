@@ -10,6 +10,7 @@ import type { Call } from "./FakeModel.ts"
 import { type Host, hosts } from "./Hosts.ts"
 import { install } from "./Install.ts"
 import { runSession, type Session } from "./Session.ts"
+import { Table } from "./Table.ts"
 
 const HELP = `npm run test:hosts -- [options]
 
@@ -44,22 +45,8 @@ interface Ready {
   readonly agent: RegisteredAgent
 }
 
-interface Row {
-  readonly host: string
-  readonly check: string
-  readonly result: string
-}
-
-const rows: Array<Row> = []
-const counts = { passed: 0, failed: 0, skipped: 0 }
-
-const row = (host: string, check: string, verdict: keyof typeof counts, more = ""): void => {
-  counts[verdict]++
-  const sign = { passed: "✓", failed: "✗", skipped: "skipped:" }[verdict]
-  rows.push({ host, check, result: `${sign} ${more.replaceAll(/\s+/g, " ").slice(0, 300)}`.trimEnd() })
-}
-
-const check = (host: string, what: string, problem: string, figure = ""): void => row(host, what, problem === "" ? "passed" : "failed", problem === "" ? figure : problem)
+const table = new Table()
+const check = table.check.bind(table)
 
 const nameOf = ({ name, version }: Host): string => `${name} ${version}`
 
@@ -188,21 +175,16 @@ for (const [at, host] of chosen.entries()) {
   const { folder, missing } = await install(host)
   const agent = agents[at]
   if (missing === "" && agent !== undefined) ready.push({ host, folder, agent })
-  else row(nameOf(host), "everything", "skipped", missing)
+  else table.row(nameOf(host), "everything", "skipped", missing)
 }
 for (const one of ready) await alone(one, tester, stranger)
 for (const one of ready) if (one.host.program === "codex") await wrongKey(one)
 for (const [one, other] of pairsOf(ready)) await together(one, other)
 for (const one of ready) {
-  for (const { name, problem } of await connectHost(one, url, tester)) check(nameOf(one.host), name, problem)
+  for (const { name, problem } of await connectHost(one, url, tester)) table.check(nameOf(one.host), name, problem)
 }
-if (chosen.length > 1 && ready.length < 2) row("two hosts", "write to each other", "skipped", "needs two hosts")
+if (chosen.length > 1 && ready.length < 2) table.row("two hosts", "write to each other", "skipped", "needs two hosts")
 
 await server.stop()
 await rm(folder, { recursive: true, force: true })
-const widths = (["host", "check"] as const).map((column) => Math.max(...rows.map((one) => one[column].length)))
-console.log()
-for (const { check, host, result } of rows) console.log(`${host.padEnd(widths[0] ?? 0)}  ${check.padEnd(widths[1] ?? 0)}  ${result}`)
-console.log(`\n${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`)
-console.log(JSON.stringify({ hosts: counts }))
-process.exit(counts.failed === 0 ? 0 : 1)
+process.exit(table.print("hosts"))

@@ -1,5 +1,3 @@
-import { Client, type CallToolResult } from "@modelcontextprotocol/client"
-import { StdioClientTransport } from "@modelcontextprotocol/client/stdio"
 import { spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
@@ -9,6 +7,8 @@ import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
+import { CONFORMANCE, INSPECTOR, MCP_REMOTE } from "./Packages.ts"
+import { handleOver } from "./Stdio.ts"
 
 /**
  * `npm run test:mcp`: holds `/mcp` against programs of others, unmodified: MCP's conformance suite, its inspector, and
@@ -17,7 +17,7 @@ import { registerAgents } from "../../test/support/RegisterAgents.ts"
  */
 
 const ROOT = resolve(import.meta.dirname, "../..")
-const PACKAGES = ["@modelcontextprotocol/conformance@0.2.0-alpha.12", "@modelcontextprotocol/inspector@2.12.0", "mcp-remote@0.15.1"]
+const PACKAGES = [CONFORMANCE, INSPECTOR, MCP_REMOTE].map(({ package: name, version }) => `${name}@${version}`)
 const MINUTES_10 = 600_000
 
 let failures = 0
@@ -74,24 +74,13 @@ const inspector = async (folder: string, url: string, key: string): Promise<stri
 }
 
 const remote = async (folder: string, url: string, key: string, handle: string): Promise<string> => {
-  const client = new Client({ name: "parley-test", version: "1.0.0" })
-  try {
-    await client.connect(
-      new StdioClientTransport({
-        command: join(folder, "node_modules/.bin/mcp-remote"),
-        args: [url, "--transport", "http-only", "--header", "Authorization:${AUTH}"],
-        env: { AUTH: `Bearer ${key}`, PATH: process.env["PATH"] ?? "", HOME: folder },
-        cwd: folder
-      })
-    )
-    const status = await client.callTool({ name: "agentchat_get_my_status", arguments: {} }) as CallToolResult
-    const shown = (status.structuredContent as { readonly handle?: string } | undefined)?.handle
-    return shown === handle ? "" : `it is ${shown}, not ${handle}`
-  } catch (error) {
-    return String(error)
-  } finally {
-    await client.close()
-  }
+  const shown = await handleOver({
+    command: join(folder, "node_modules/.bin/mcp-remote"),
+    args: [url, "--transport", "http-only", "--header", "Authorization:${AUTH}"],
+    env: { AUTH: `Bearer ${key}`, PATH: process.env["PATH"] ?? "", HOME: folder },
+    cwd: folder
+  }).catch(String)
+  return shown === handle ? "" : `it is ${shown}, not ${handle}`
 }
 
 const folder = await mkdtemp(join(tmpdir(), "parley-mcp-"))

@@ -2,9 +2,9 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { SlidingWindows } from "#ground/rates/SlidingWindows"
-import { rateRefusal, type RateRule, type RateState } from "#ground/rates/RateRule"
+import { type Charge, rateRefusal, type RateRule, type RateState } from "#ground/rates/RateRule"
 import { Database } from "#ground/database/Sql"
-import type { RateLimited } from "#ground/wire/WireError"
+import { RateLimited } from "#ground/wire/WireError"
 import { layerPgliteTest, type TestDatabase } from "../../test/support/Databases.ts"
 import { replacing } from "./Mutants.ts"
 import { CODES } from "./rules/Codes.ts"
@@ -84,22 +84,25 @@ const layerMutable = (database: TestDatabase, state: { mutant: Mutant | undefine
   Layer.effectContext(Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     const real = yield* Database
-    const prepared: typeof real.prepared = <Row extends object>(name: string, text: string) => {
-      const sound = real.prepared<Row>(name, text)
-      const mutated = new Map<Mutant, typeof sound>()
-      return (params) => {
+    /** A statement, or that of the current mutant in its place. `make` prepares a statement. */
+    const mutable = <Run extends (params: ReadonlyArray<unknown>) => unknown>(make: (name: string, text: string) => Run, name: string, text: string) => {
+      const sound = make(name, text)
+      const mutated = new Map<Mutant, Run>()
+      return ((params) => {
         const { mutant } = state
         const change = mutant?.statements[name]
         if (mutant === undefined || change === undefined) return sound(params)
         let statement = mutated.get(mutant)
         if (statement === undefined) {
-          statement = real.prepared<Row>(`${name}_${serial++}`, replacing(text, ...change))
+          statement = make(`${name}_${serial++}`, replacing(text, ...change))
           mutated.set(mutant, statement)
         }
         return statement(params)
-      }
+      }) as Run
     }
-    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared }))
+    const prepared: typeof real.prepared = <Row extends object>(name: string, text: string) => mutable(real.prepared<Row>, name, text)
+    const raw: typeof real.raw = <Row extends object>(name: string, text: string) => mutable(real.raw<Row>, name, text)
+    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared, raw }))
   })).pipe(Layer.provide(database))
 
 let serial = 0
@@ -170,7 +173,17 @@ describe("codes", () => {
 class FixedWindows extends SlidingWindows {
   private readonly counts = new Map<string, { readonly window: number; n: number }>()
 
-  override take(rule: RateRule, key: string): RateState | RateLimited {
+  override takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
+    const taken: Array<RateState> = []
+    for (const { key, rule } of charges) {
+      const one = this.takeOne(rule, key)
+      if (one instanceof RateLimited) return one
+      taken.push(one)
+    }
+    return taken
+  }
+
+  private takeOne(rule: RateRule, key: string): RateState | RateLimited {
     const now = this["now"]()
     const window = Math.floor(now / rule.windowMs)
     const known = this.counts.get(`${rule.name} ${key}`)
@@ -187,18 +200,17 @@ describe("rates", () => {
   layer(layerRates(layerPgliteTest))((it) => {
     it.effect("the definition finds a fixed window", () =>
       Effect.gen(function*() {
-        const { take } = SlidingWindows.prototype
+        const { takeAll } = SlidingWindows.prototype
         // Windows that were created before are switched to fixed ones, too.
         const fixed = new WeakMap<SlidingWindows, FixedWindows>()
-        SlidingWindows.prototype.take = function(rule, key) {
-          if (this instanceof FixedWindows) return take.call(this, rule, key)
+        SlidingWindows.prototype.takeAll = function(charges) {
           let windows = fixed.get(this)
           if (windows === undefined) fixed.set(this, windows = new FixedWindows(this["now"]))
-          return windows.take(rule, key)
+          return windows.takeAll(charges)
         }
         const found = yield* search(yield* makeRatesWorld(new Ledger()), (seed) => rateStepsOf(seed, 40)).pipe(
           Effect.ensuring(Effect.sync(() => {
-            SlidingWindows.prototype.take = take
+            SlidingWindows.prototype.takeAll = takeAll
           }))
         )
         isFound(found, "a fixed window")

@@ -5,22 +5,30 @@ import { NotFound } from "#ground/wire/WireError"
 import { toResponse } from "#ground/wire/WireErrors"
 import { Pages } from "./Pages.ts"
 
-/** `/app`, `/console`, the page of sign-in by OAuth, and the files that pages load. */
+/** Adds the route of a page. Each request counts against the general budget of its IP address. */
+export const addPage = (
+  router: HttpRouter.HttpRouter,
+  budgets: Budgets["Service"],
+  path: `/${string}`,
+  send: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<HttpServerResponse.HttpServerResponse>
+) =>
+  router.add("GET", path, Effect.gen(function*() {
+    const request = yield* HttpServerRequest.HttpServerRequest
+    yield* budgets.ofAddress(request)
+    const [, asked = "", query = ""] = /^([^?#]*)([^#]*)/s.exec(request.url) ?? []
+    // The page names its files by paths relative to its own path, which must not end in a slash.
+    return asked.endsWith("/")
+      ? HttpServerResponse.empty({ status: 308, headers: { location: `../${path.split("/").at(-1)}${query}` } })
+      : yield* send(request)
+  }))
+
+/** `/app`, `/console`, and the files that pages load. */
 export const PagesHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const budgets = yield* Budgets
     const pages = yield* Pages
-    for (const [path, send] of [["/app", pages.app], ["/console", pages.console], ["/oauth/sign-in", pages.signIn]] as const) {
-      yield* router.add("GET", path, Effect.gen(function*() {
-        const request = yield* HttpServerRequest.HttpServerRequest
-        yield* budgets.ofAddress(request)
-        const [, asked = "", query = ""] = /^([^?#]*)([^#]*)/s.exec(request.url) ?? []
-        // The page names its files by paths relative to its own path, which must not end in a slash.
-        return asked.endsWith("/")
-          ? HttpServerResponse.empty({ status: 308, headers: { location: `../${path.split("/").at(-1)}${query}` } })
-          : yield* send(request)
-      }))
-    }
+    yield* addPage(router, budgets, "/app", pages.app)
+    yield* addPage(router, budgets, "/console", pages.console)
     yield* router.add("GET", "/assets/:version/*", Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* budgets.ofAsset(request)

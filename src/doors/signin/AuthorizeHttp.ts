@@ -1,10 +1,12 @@
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Budgets } from "#domain/auth/Budgets"
 import { readAuthorization, responseUrl } from "#domain/oauth/AuthorizationRequest"
 import { AuthorizationRequests, REQUEST_MS } from "#domain/oauth/AuthorizationRequests"
 import { Clients } from "#domain/oauth/Clients"
 import { offersOAuth } from "#domain/oauth/Discovery"
 import { Pages } from "#doors/pages/Pages"
+import { addPage } from "#doors/pages/PagesHttp"
 import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { NO_STORE } from "#ground/wire/Uncached"
@@ -20,7 +22,7 @@ const cookieOf = (base: string, id: string, value: string): string =>
 const redirect = (location: string, headers: Readonly<Record<string, string>> = {}) =>
   HttpServerResponse.empty({ status: 303, headers: { ...NO_STORE, location, ...headers } })
 
-/** `GET /authorize`: where a host sends a person's browser (wire.md P). */
+/** `GET /authorize`, where a host sends a person's browser, and the sign-in page to which this leads (wire.md P). */
 export const AuthorizeHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const clients = yield* Clients
@@ -29,6 +31,7 @@ export const AuthorizeHttp = HttpRouter.use((router) =>
     const pages = yield* Pages
     const requests = yield* AuthorizationRequests
     if (!offersOAuth(config)) return
+    yield* addPage(router, yield* Budgets, SIGN_IN, pages.signIn)
     yield* router.add("GET", AUTHORIZE, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("authorize", request)
