@@ -1,6 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
+import { ADAPTER_NAMES, adapterOf } from "#clients/connect/Adapters"
 import { CLOSE, fenced, label, OPEN } from "#ground/wire/UntrustedText"
 import { advices } from "#doors/mcp/Texts"
+import { read } from "../documents/Markdown.ts"
 import { fenceProblem, instructionsProblem, loadedProblem, refusalProblem } from "../../verification/hosts/Checks.ts"
 import { FakeModel, type Shown } from "../../verification/hosts/FakeModel.ts"
 import { hosts } from "../../verification/hosts/Hosts.ts"
@@ -18,6 +20,16 @@ describe("the hosts of test:hosts", () => {
       assert.include(blocks.map(({ text }) => text).join("\n"), "https://your-server/mcp", name)
     }
   })
+})
+
+it("the adapters of parley connect name the versions that are tried, as docs/connect.md does", () => {
+  const page = read("docs/connect.md")
+  for (const name of ADAPTER_NAMES) {
+    const host = hosts.find(({ program }) => program === name)
+    assert.strictEqual(adapterOf(name, undefined).tried, host?.version ?? null, name)
+    const row = page.split("\n").find((line) => line.startsWith(`| \`${name}\` |`))
+    if (host !== undefined) assert.isTrue(row?.endsWith(`| ${host.version} |`), `${name}: ${row}`)
+  }
 })
 
 describe("the checks of test:hosts", () => {

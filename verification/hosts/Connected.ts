@@ -141,7 +141,7 @@ export const connectHost = async (
     check("offers no tools that read, write or run", offeredProblem(model.shown))
     check(
       "refuses tools that its model calls all the same",
-      existsSync(trace) ? "a command ran" : tools.left && !output.includes("parked") ? "the run did not end" : ""
+      existsSync(trace) ? "a command ran" : made === 0 ? "its model called none" : tools.left && !output.includes("parked") ? "the run did not end" : ""
     )
     const leaked = model.shown.find(({ body }) => textsIn(body).some((text) => text.includes(CANARY)))
     check(

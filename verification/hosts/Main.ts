@@ -181,7 +181,7 @@ for (const one of ready) await alone(one, tester, stranger)
 for (const one of ready) if (one.host.program === "codex") await wrongKey(one)
 for (const [one, other] of pairsOf(ready)) await together(one, other)
 for (const one of ready) {
-  for (const { name, problem } of await connectHost(one, url, tester)) check(nameOf(one.host), name, problem)
+  for (const { name, problem } of await connectHost(one, url, tester)) table.check(nameOf(one.host), name, problem)
 }
 if (chosen.length > 1 && ready.length < 2) table.row("two hosts", "write to each other", "skipped", "needs two hosts")
 

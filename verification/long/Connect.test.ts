@@ -28,14 +28,14 @@ const randomFrom = (seed: number) => {
 
 /** A connector that is killed again and again, at a random call, and continues on its own journal. */
 const restless = (machine: Machine, server: () => Server, ada: TestAgent, random: (below: number) => number) => {
-  let stopping = false
+  const stopping = new AbortController()
   let kills = 0
   const over = (async () => {
-    while (!stopping) {
+    while (!stopping.signal.aborted) {
       const crash: Crash = { at: 20 + random(150), calls: [], crashed: false }
       const settings = machine.settings(server(), ada, { settleMs: 50, concurrency: 4, retrySeconds: Array.from({ length: 20 }, () => 0) })
       const one = startConnector(machine, settings, crash)
-      while (!stopping && !crash.crashed && one.ended() === undefined) await pause(20)
+      while (!stopping.signal.aborted && !crash.crashed && one.ended() === undefined) await pause(20)
       assert.isUndefined(one.ended())
       await one.stop()
       if (crash.crashed) kills++
@@ -44,7 +44,7 @@ const restless = (machine: Machine, server: () => Server, ada: TestAgent, random
   return {
     kills: () => kills,
     stop: async () => {
-      stopping = true
+      stopping.abort()
       await over
     }
   }

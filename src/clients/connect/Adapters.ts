@@ -89,7 +89,7 @@ const CODEX_OPTIONS = [
 
 const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "name">>> = {
   claude: {
-    tried: null,
+    tried: "2.1.330",
     new: CLAUDE,
     resume: [...CLAUDE, "--resume={session}"],
     reading: {
@@ -105,7 +105,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     readsFiles: false
   },
   codex: {
-    tried: null,
+    tried: "0.169.0",
     new: ["codex", "exec", ...CODEX_OPTIONS, "-"],
     resume: ["codex", "exec", "resume", ...CODEX_OPTIONS, "{session}", "-"],
     reading: {
@@ -122,7 +122,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     readsFiles: false
   },
   gemini: {
-    tried: null,
+    tried: "0.61.0",
     new: ["gemini", "--output-format=json", "--approval-mode=default", "--skip-trust", "--extensions=none", "{args}"],
     resume: ["gemini", "--output-format=json", "--approval-mode=default", "--skip-trust", "--extensions=none", "--resume={session}", "{args}"],
     reading: {
@@ -138,6 +138,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
       ".gemini/settings.json": JSON.stringify({
         general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
         privacy: { usageStatisticsEnabled: false },
+        security: { auth: { selectedType: "gemini-api-key" } },
         // A list of the only built-in tools: none of them exists.
         tools: { core: ["none"] },
         mcp: { allowed: [] },
@@ -149,7 +150,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     readsFiles: false
   },
   opencode: {
-    tried: null,
+    tried: "1.18.33",
     new: ["opencode", "run", "--format=json", "--pure", "{args}"],
     resume: ["opencode", "run", "--format=json", "--pure", "--session={session}", "{args}"],
     reading: {
