@@ -2,8 +2,10 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { get, type IncomingMessage } from "node:http"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { freePort } from "../../runners/local/FreePort.ts"
 import { parleyHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { programEnv, programPath, type Server, sharedServer, SHORT_LIVED, type TestAgent } from "../support/Server.ts"
@@ -70,7 +72,8 @@ describe("parley connect", () => {
     assert.deepStrictEqual(await within("the end", undecided.ended), [78, null], undecided.output())
     assert.include(undecided.output(), "--allow contacts")
 
-    configure(machine, ada, { allow: undefined })
+    const statusPort = await freePort()
+    configure(machine, ada, { allow: undefined, statusPort })
     const args = ["--as", `@${ada.handle}`, "--allow", "all"]
     const first = connect(machine, args)
     const one = await send(bob, ada.handle, "One")
@@ -82,6 +85,9 @@ describe("parley connect", () => {
     const second = connect(machine, args)
     assert.strictEqual((await within("the end", second.ended))[0], 78, second.output())
     assert.include(second.output(), "runs already on this machine")
+
+    const page = (host: string) => within("the page", once(get({ port: statusPort, host: "127.0.0.1", headers: { host } }), "response")) as Promise<[IncomingMessage]>
+    assert.deepStrictEqual((await Promise.all([page(`127.0.0.1:${statusPort}`), page(`evil.example:${statusPort}`)])).map(([{ statusCode }]) => statusCode), [200, 403])
 
     await here(machine, "pause")
     const two = await send(bob, ada.handle, "Two")

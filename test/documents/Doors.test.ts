@@ -41,8 +41,9 @@ describe("the table of what a peer can make a node hold (docs/architecture.md)",
     ])
     const named = new Set(table().flatMap(([door = ""]) => [...door.matchAll(/`([\w/]+\.ts)`/g)].map(([, file]) => file)))
     for (const file of named) assert.isNotEmpty(readFileSync(join(ROOT, file!), "utf8"))
+    // What is in clients/ runs on other machines than the nodes.
     const opening = readdirSync(join(ROOT, "src"), { encoding: "utf8", recursive: true }).map((file) => `src/${file}`)
-      .filter((file) => file.endsWith(".ts") && OPENS.test(readFileSync(join(ROOT, file), "utf8")))
+      .filter((file) => file.endsWith(".ts") && !file.startsWith("src/clients/") && OPENS.test(readFileSync(join(ROOT, file), "utf8")))
     assert.isAbove(opening.length, 6)
     assert.deepStrictEqual(opening.filter((file) => !named.has(file)), [], "files that open a door the table does not name")
   })
