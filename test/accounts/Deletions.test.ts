@@ -280,6 +280,9 @@ const besides = Effect.fnUntraced(function*({ groupId, handle, id }: Party & { r
     INSERT INTO a2a_tasks (id, conversation_id, seq, caller_id, recipient_id, state, open, updated_at, changes, log)
     VALUES (${`task_${handle}`}, ${groupId}, 1, ${id}, 'agt_other', 'submitted', true, 0, 0, '[]')`
   yield* sql`INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at) VALUES (${`whk_${handle}`}, ${`task_${handle}`}, 'c', 0)`
+  yield* sql`
+    INSERT INTO event_subscriptions (webhook_id, id, agent_id, name, arguments, key_hash, verified_at, created_at)
+    VALUES (${`whk_${handle}`}, ${`sub_${handle}`}, ${id}, 'inbox.waiting', '{}', '', 0, 0)`
   yield* (yield* Conversations).send({ id, handle, displayName: null }, { _tag: "Direct", handle: third.handle }, draft("first"))
 })
 

@@ -2,6 +2,7 @@ import { assert } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import sharp from "sharp"
 import { withoutControls } from "#ground/wire/Text"
+import { EventReceiver } from "../mcp/EventReceiver.ts"
 import { connected } from "../support/Connected.ts"
 import type { Answer } from "../support/Http.ts"
 import { freshHandle, newAgent, type Server, type TestAgent } from "../support/Server.ts"
@@ -125,6 +126,8 @@ export interface LiveWorld {
   readonly webhook: string
   /** Of the first friend. */
   readonly connection: string
+  /** Repeats the challenges of wake webhooks. */
+  readonly receiver: EventReceiver
   readonly pictures: ReadonlyArray<Uint8Array<ArrayBuffer>>
   /** Ids and handles of every kind that are somebody's. */
   readonly foreign: ReadonlyArray<string>
@@ -189,6 +192,7 @@ export const makeWorld = async (server: Server): Promise<LiveWorld> => {
     deadFile,
     webhook,
     connection: await connected(server, ann),
+    receiver: await EventReceiver.start(),
     pictures: await Promise.all([picture(128, "png"), picture(200, "jpeg"), picture(140, "webp"), picture(300, "gif")]),
     foreign: conversations.slice(0, 2).flatMap(([, , id, message]) => [id, message])
       .concat(ann.id, ann.handle, group, deadGroup, deadGroup, groupMessage, webhook, file.id, deadFile, stranger.handle),
@@ -533,6 +537,9 @@ export const plans: Readonly<Record<string, Plan>> = {
     as: await world.fresh(),
     body: { url: `${NOWHERE}/a?b=c` }
   }),
+  // A new agent each time, because an agent has ten challenges a minute.
+  "PUT /v1/agents/me/wake-webhook": async (world) => ({ as: await world.fresh(), body: { url: world.receiver.url() } }),
+  "DELETE /v1/agents/me/wake-webhook": (world, dice) => ({ as: friend(world, dice) }),
   "GET /v1/webhooks": listed("/v1/webhooks"),
   "GET /v1/webhooks/{id}": (world) => ({ as: must(world.friends[0]), path: { id: world.webhook } }),
   "DELETE /v1/webhooks/{id}": async (world) => ({ as: world.loners.mover, path: { id: await hooked(world.loners) } }),

@@ -52,6 +52,8 @@ export class EventReceiver {
   static async start(): Promise<EventReceiver> {
     const receiver = new EventReceiver()
     await new Promise<void>((resolve) => receiver.server.listen(0, "127.0.0.1", resolve))
+    // A receiver that nobody stops does not keep the process running.
+    receiver.server.unref()
     return receiver
   }
 
