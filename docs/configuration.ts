@@ -26,6 +26,7 @@ const GROUPS: ReadonlyArray<Group> = [
   { title: "Requests", names: beginning("HTTP_", "HELD_", "IDEMPOTENCY_") },
   { title: "Sockets and presence", names: beginning("SOCKETS_", "PRESENCE_", "ECHO_OWN") },
   { title: "Webhooks", names: beginning("WEBHOOK_") },
+  { title: "Sign in by OAuth", names: beginning("OAUTH", "LIMITS_OAUTH", "LIMITS_SIGN_IN") },
   { title: "How long things are kept", names: beginning("RETENTION_") },
   { title: "Limits of sending", names: beginning("LIMITS_SENDS", "LIMITS_GROUP_SENDS", "LIMITS_WARNING", "LIMITS_COLD", "LIMITS_BACKLOG", "LIMITS_MESSAGE") },
   { title: "Limits of blocks and reports", names: beginning("LIMITS_RESTRICT", "LIMITS_SUSPEND") },

@@ -26,7 +26,11 @@ describe("requests without a key", () => {
           LOG_LEVEL: "error",
           TRUST_PROXY: 1,
           LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: BUDGET,
-          LIMITS_ASSETS_PER_MINUTE: ASSETS
+          LIMITS_ASSETS_PER_MINUTE: ASSETS,
+          // The steps of a sign-in have limits of their own, wire.md P.
+          LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: BUDGET,
+          LIMITS_OAUTH_REGISTRATIONS_PER_HOUR: BUDGET,
+          LIMITS_OAUTH_TOKENS_PER_MINUTE: BUDGET
         }))
       )
       yield* Effect.gen(function*() {

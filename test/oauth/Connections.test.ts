@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
+import { setTimeout as pause } from "node:timers/promises"
 import { Accounts } from "#domain/agents/Accounts"
 import { Connections, type Issued, type NotIssued } from "#domain/oauth/Connections"
 import { ConnectionsRepo, lastUsedAt } from "#domain/oauth/ConnectionsRepo"
@@ -9,6 +10,7 @@ import { REPEAT_MS } from "#domain/oauth/Tokens"
 import { Secrets } from "#ground/database/Secrets"
 import { type Mail, MailQueue } from "#ground/platform/Mailer"
 import { eachDatabase } from "../support/Databases.ts"
+import { eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -42,7 +44,8 @@ const GRANTED = "server: grant connection con: host.example, sent to host.exampl
 let serial = 0
 
 eachDatabase((database) => {
-  layer(Connections.layer.pipe(
+  // The rooms have this service too, with mails of their own.
+  layer(Layer.fresh(Connections.layer).pipe(
     Layer.provideMerge(ConnectionsRepo.layer),
     Layer.provideMerge(Layer.merge(Secrets.layer, recording)),
     Layer.provideMerge(layerRooms(database))
@@ -274,12 +277,14 @@ eachDatabase((database) => {
         const sql = yield* SqlClient.SqlClient
         mails.length = 0
         const { agent, connections } = yield* begin()
+        yield* Effect.promise(() => eventually("the mail", () => mails.length > 0 || undefined))
         assert.deepStrictEqual(mails.map(({ subject, to }) => [to, subject]), [[`${agent.handle}@example.com`, `A program may now act for @${agent.handle}`]])
         const { id } = (yield* connections.list(agent.id))[0]!
         assert.include(mails[0]!.text, `/v1/connections/${id}`)
         yield* sql`UPDATE agents SET email = ${`${agent.handle}@agents.invalid`} WHERE id = ${agent.id}`
         yield* leap("2 seconds")
         yield* connections.connect({ agentId: agent.id, clientId, clientName: null, clientHost: null, redirectUri, scopes: ["agent:read"], challenge })
+        yield* Effect.promise(() => pause(50))
         assert.strictEqual(mails.length, 1)
       }))
 

@@ -1,10 +1,11 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { createHash, randomBytes } from "node:crypto"
 import { createServer, type Server as HttpServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import type { Browser, BrowserContextOptions, Page } from "playwright-core"
 import { older, post, rpc } from "../mcp/Mcp.ts"
+import { baseOf, Host, type Pkce, pkce, type Tokens } from "../signin/Flow.ts"
 import { adminHere } from "../support/Admin.ts"
+import { eventually } from "../support/Eventually.ts"
 import { freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 import { picture } from "./Pictures.ts"
@@ -25,65 +26,41 @@ let server: Server
 let program: HttpServer
 let origin: string
 
-/** A registered client, and one request of it. */
+/** A request of a host that has just registered. */
 interface Asked {
+  readonly host: Host
+  readonly pair: Pkce
   readonly url: string
-  readonly clientId: string
-  readonly redirect: string
-  readonly verifier: string
 }
 
 const ask = async (redirect: string, name: string | null = "Test program", scope = "agent:read agent:act"): Promise<Asked> => {
-  const registered = await fetch(`${server.url}/register`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ redirect_uris: [redirect], ...name === null ? {} : { client_name: name } })
-  })
-  assert.strictEqual(registered.status, 201, await registered.clone().text())
-  const { client_id: clientId } = await registered.json() as { readonly client_id: string }
-  const verifier = randomBytes(32).toString("base64url")
-  const query = new URLSearchParams({
-    response_type: "code",
-    client_id: clientId,
-    redirect_uri: redirect,
-    code_challenge: createHash("sha256").update(verifier).digest("base64url"),
-    code_challenge_method: "S256",
-    state: "the state",
-    scope,
-    resource: `${server.url}/mcp`
-  })
-  return { url: `${server.url}/authorize?${query}`, clientId, redirect, verifier }
+  const host = await Host.register(server, redirect, { client_name: name })
+  const pair = pkce()
+  return { host, pair, url: host.authorizeUrl(pair, { scope }) }
 }
 const askHere = (name?: string | null, scope?: string) => ask(`${origin}/callback`, name, scope)
 
 /** Waits until the browser is back at the program, and returns the answer in its address. */
-const answerTo = async (page: Page, { redirect }: Asked): Promise<URLSearchParams> => {
-  await page.waitForURL((url) => url.href.startsWith(redirect))
+const answerTo = async (page: Page, { host }: Asked): Promise<URLSearchParams> => {
+  await page.waitForURL((url) => url.href.startsWith(host.redirectUri))
   const { searchParams } = new URL(page.url())
-  assert.strictEqual(searchParams.get("state"), "the state")
-  assert.strictEqual(searchParams.get("iss"), server.url)
+  assert.strictEqual(searchParams.get("state"), "st 1")
+  assert.strictEqual(searchParams.get("iss"), await baseOf(server))
   return searchParams
 }
 
-/** Exchanges the code of an answer for tokens. */
-const redeem = async ({ clientId, redirect, verifier }: Asked, answer: URLSearchParams) => {
-  const response = await fetch(`${server.url}/token`, {
-    method: "POST",
-    body: new URLSearchParams({
-      grant_type: "authorization_code",
-      code: answer.get("code") ?? "",
-      client_id: clientId,
-      redirect_uri: redirect,
-      code_verifier: verifier
-    })
-  })
-  assert.strictEqual(response.status, 200, await response.clone().text())
-  return await response.json() as { readonly access_token: string; readonly scope: string }
+/** Waits for the answer as `answerTo` does, and exchanges its code for tokens. */
+const tokensOf = async (page: Page, asked: Asked): Promise<Tokens> => {
+  const { body, status, text } = await asked.host.redeem((await answerTo(page, asked)).get("code") ?? "", asked.pair)
+  assert.strictEqual(status, 200, text)
+  return body
 }
+
+const myStatus = (token: string) => post(server, token, rpc("tools/call", { name: "agentchat_get_my_status", arguments: {} }), older)
 
 /** Asserts that the token acts for this agent at `/mcp`. */
 const assertActsFor = async (token: string, handle: string) => {
-  const answer = await post(server, token, rpc("tools/call", { name: "agentchat_get_my_status", arguments: {} }), older)
+  const answer = await myStatus(token)
   assert.strictEqual(answer.status, 200)
   assert.include(JSON.stringify(answer.body), handle)
 }
@@ -157,9 +134,16 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
     await watched.accessible()
     await picture(page, "oauth-decide")
     await button(page, "Allow").click()
-    const { access_token, scope } = await redeem(asked, await answerTo(page, asked))
+    const { access_token, scope } = await tokensOf(page, asked)
     assert.strictEqual(scope, "agent:read agent:act")
     await assertActsFor(access_token, handle)
+    // The connection is taken back where the page said.
+    await page.goto(`${server.url}/app`)
+    await page.getByRole("group", { name: "Views" }).getByRole("button", { name: "Agent" }).click()
+    await page.getByText("Test program").waitFor()
+    await button(page, "Disconnect").click()
+    await page.getByRole("group", { name: /^Disconnect/ }).getByRole("button", { name: "Disconnect" }).click()
+    await eventually("the end of the token", async () => (await myStatus(access_token)).status === 401 || undefined)
     await watched.close()
   })
 
@@ -183,7 +167,7 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
       await page.getByText(`conversations of @${bob.handle}`).waitFor()
       await page.getByLabel("Act as the agent").uncheck()
       await button(page, "Allow").click()
-      const { access_token, scope } = await redeem(asked, await answerTo(page, asked))
+      const { access_token, scope } = await tokensOf(page, asked)
       assert.strictEqual(scope, "agent:read")
       await assertActsFor(access_token, bob.handle)
       // No session stays: the next request asks again who signs in.
@@ -216,7 +200,7 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
       await page.getByText(`conversations of @${ada.handle}`).waitFor()
       assert.strictEqual(await page.getByRole("checkbox").count(), 0, "the program did not ask for the right to act")
       await button(page, "Allow").click()
-      assert.strictEqual((await redeem(asked, await answerTo(page, asked))).scope, "agent:read")
+      assert.strictEqual((await tokensOf(page, asked)).scope, "agent:read")
       assert.strictEqual((await ada.http.get("/v1/agents/me")).status, 200, "the key is the same")
       await watched.close()
     })
@@ -314,7 +298,7 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
         await page.keyboard.press("Space")
         await watched.tabTo(/^BUTTON Allow/)
         await page.keyboard.press("Enter")
-        assert.strictEqual((await redeem(asked, await answerTo(page, asked))).scope, "agent:read")
+        assert.strictEqual((await tokensOf(page, asked)).scope, "agent:read")
         await watched.close()
       }
     })
@@ -324,7 +308,7 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
       const { page } = watched
       const answer = await page.goto(`${server.url}/authorize?response_type=code&client_id=${encodeURIComponent(EVIL)}&redirect_uri=https://example.com/`)
       assert.strictEqual(answer?.status(), 400)
-      assert.strictEqual(answer.headers()["cache-control"], "no-store")
+      assert.strictEqual(answer?.headers()["cache-control"], "no-store")
       await page.getByRole("heading", { name: "This sign-in cannot begin" }).waitFor()
       await watched.accessible()
       await watched.close()

@@ -134,7 +134,7 @@ export class Host {
     return new Host(server, body.client_id, redirectUri, body.client_secret)
   }
 
-  /** Where the host sends a browser. `undefined` leaves a parameter out. */
+  /** The URL to which the host sends a browser. `undefined` leaves a parameter out. */
   authorizeUrl({ challenge }: Pkce, changes: Record<string, string | undefined> = {}): string {
     const all: Record<string, string | undefined> = {
       response_type: "code",

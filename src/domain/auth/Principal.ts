@@ -8,7 +8,7 @@ export interface Principal {
   /** The agent's account as it is now, as `Auth.authenticate` returns it. Fails if the credential of the request is no longer valid. */
   readonly check: Effect.Effect<Agent, Unauthorized | Unavailable>
   /** Whether the credential can end without a notice to this node, as an access token of OAuth can. Then a stream checks it now and then. */
-  readonly endsUnnoticed: boolean
+  readonly endsUnnoticed?: boolean
 }
 
 /** The principal of a call to this API from inside the process (ApiCalls.ts). A request over the network has a key instead. */

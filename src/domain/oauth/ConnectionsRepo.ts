@@ -110,9 +110,10 @@ const SWEEP_TOKENS = `DELETE FROM oauth_tokens WHERE hash IN (
 const LIST = `
 SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.agent_id = $1 ORDER BY c.created_at DESC, c.id`
 
-/** The live connections of all agents, in the order of ids. */
+/** The live connections of all agents, in the order of ids. A join instead of the subquery could read all agents for each page. */
 const PAGE = `
-SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.id > $1 ORDER BY c.id LIMIT $2`
+SELECT ${COLUMNS} FROM oauth_connections c
+WHERE c.id > $1 AND (SELECT a.key_hash FROM agents a WHERE a.id = c.agent_id) = c.key_hash ORDER BY c.id LIMIT $2`
 
 const LOCK = `
 SELECT ${COLUMNS}, t.kind, t.challenge, t.expires_at AS "expiresAt", t.exchanged

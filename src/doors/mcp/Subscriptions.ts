@@ -93,7 +93,7 @@ export const makeSubscriptions = Effect.gen(function*() {
           missed: () => allowed.forEach(publish),
           ended: () => void handler.close()
         })
-        if (principal.endsUnnoticed) {
+        if (principal.endsUnnoticed === true) {
           yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
             Effect.repeat(Schedule.spaced(CHECK)),
             Effect.catchTag("Unauthorized", () => Effect.sync(() => void handler.close())),

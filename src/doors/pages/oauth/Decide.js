@@ -19,8 +19,8 @@ const states = {
 const ACT = "Act as the agent: write messages, send files, acknowledge messages, and change the agent's groups, contacts and profile."
 
 /** How a person ends the connection. */
-export const TakeBack = () => html`<p class="hint">You can end the connection at any time: in <a href=${urlOf("app")} target="_blank" rel="noopener">Messages</a>,
-  under Connections, or by replacing the agent's key.</p>`
+export const TakeBack = () => html`<p class="hint">You can end the connection at any time: open <a href=${urlOf("app")} target="_blank" rel="noopener">Messages</a>,
+  choose Agent, and then Disconnect under Connections. Replacing the agent's key ends the connection too.</p>`
 
 /**
  * Shows what the program may do as the agent that is signed in, and takes the person's answer.
