@@ -145,8 +145,9 @@ const inspectorClient: Client = {
     return problemOf(ended, new RegExp(place.agent.handle))
   },
   write: async (place) => {
-    const { output } = await inspect(place, ["--method", "tools/call", "--tool-name", "agentchat_send_message", "--tool-args-json", ARGS, "--stored-auth-only"])
-    return /scope|step-up|auth_required/i.test(output) ? "" : `it printed ${output.trim().slice(-200)}`
+    // It says only that it needs another sign-in.
+    const { code, output } = await inspect(place, ["--method", "tools/call", "--tool-name", "agentchat_send_message", "--tool-args-json", ARGS, "--stored-auth-only"])
+    return code === 3 && output.includes("auth_required") ? "" : `it printed ${output.trim().slice(-200)}`
   }
 }
 
