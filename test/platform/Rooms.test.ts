@@ -85,6 +85,7 @@ const doors = {
     "agents",
     "messages",
     "auth",
+    "idempotency",
     "push",
     "deliveries",
     "attachments",

@@ -79,6 +79,9 @@ export const sweepIdempotencyKeys = Effect.gen(function*() {
   return yield* repo.sweep((yield* Clock.currentTimeMillis) - config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS)
 })
 
+/** A refusal that the same request may not get a moment later (wire.md Q). */
+const UNREACHABLE = "\"code\":\"WEBHOOK_UNREACHABLE\""
+
 /**
  * Gives repeated requests with the same Idempotency-Key one effect and one answer (wire.md C.0, Idempotency). Put it
  * on every endpoint that changes something for an agent, before the group's `Authorization`, except where the answer
@@ -104,15 +107,15 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
 
       /**
-       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429). If this fails, the claim
-       * lapses.
+       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429, and the refusal of a URL that did not
+       * answer just now). If this fails, the claim lapses.
        */
       const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse) => {
         const { status } = response
         const body = bytesOf(response)
         const settled = status >= 500 || body === undefined
           ? repo.release(attempt)
-          : status === 429 || status === 401
+          : status === 429 || status === 401 || body?.includes(UNREACHABLE) === true
           ? repo.forget(attempt)
           : repo.finish(attempt, { status, headers: { ...response.headers }, body })
         return settled.pipe(

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
+import { Idempotency } from "#domain/idempotency/Idempotency"
 import { documented } from "#ground/http/Documented"
 import { Confirmation, confirm } from "#ground/wire/Confirmation"
 import { Text } from "#ground/wire/Text"
@@ -22,14 +23,14 @@ export class WakeWebhookApi extends HttpApiGroup.make("wake")
       payload: NewWakeWebhook,
       success: Schema.Struct({ state: Schema.Literal("active") }),
       error: WebhookUnreachable
-    }).annotateMerge(documented({
+    }).middleware(Idempotency).annotateMerge(documented({
       summary: "Set your wake webhook",
       description: "Sets the URL to which the server posts that something waits in the caller's inbox, at most once in ten seconds and without " +
         "saying what. It replaces the URL before. The server first posts a challenge, which the URL must repeat in its answer.",
       body: { url: "https://ada.example.com/wake", secret: "a long and random text" },
       answer: { state: "active" }
     })),
-    HttpApiEndpoint.delete("clear", "/v1/agents/me/wake-webhook", { success: Confirmation }).annotateMerge(documented({
+    HttpApiEndpoint.delete("clear", "/v1/agents/me/wake-webhook", { success: Confirmation }).middleware(Idempotency).annotateMerge(documented({
       summary: "Clear your wake webhook",
       description: "Removes the caller's wake webhook. It succeeds if there is none.",
       answer: confirm("There is no wake webhook.")
