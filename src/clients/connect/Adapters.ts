@@ -249,7 +249,7 @@ export type Ended =
   | { readonly _tag: "TooMuchOutput" }
   | { readonly _tag: "NotStarted"; readonly reason: string }
 
-/** What a run has said. */
+/** The output of a run. */
 export type Outcome =
   | { readonly _tag: "Said"; readonly text: string; readonly session: string | null }
   | { readonly _tag: "Failed"; readonly why: string }

@@ -58,7 +58,7 @@ const serve = Effect.fnUntraced(function*(settings: Settings, dryRun: boolean) {
   const server = Layer.merge(ParleyApi.layer(settings), ParleySocket.layer(settings))
   if (dryRun) {
     const services = Layer.mergeAll(Layer.provide(dryRunServices(adapter, settings.args), server), RunLog.layer)
-    // What a dry run prints is no output of the program: nothing was said.
+    // A dry run starts no program. Its empty output, read as text, is no reply.
     const silent = { ...adapter, reading: "text" } as const
     return yield* Effect.raceFirst(Effect.scoped(connectAgent(settings, silent)), asked).pipe(Effect.provide(services))
   }

@@ -227,7 +227,7 @@ const make = (path: string) => {
 }
 
 /**
- * What the connector has promised, on disk: each method is one transaction, and has reached the disk when it returns. After a crash
+ * The connector's promises on disk. Each method is one transaction, and has reached the disk when it returns. After a crash
  * between any two calls, the rows say what remains to be done. One process writes; `status`, `retry` and `pause` of other processes
  * open the same file.
  */

@@ -1,7 +1,7 @@
 import { Option, Schema } from "effect"
 import type { Settings } from "./Settings.ts"
 
-/** What the connector puts into the metadata of its replies: the number of automatic replies in a row, and the answered messages. */
+/** The connector's part of the metadata of a reply: the number of automatic replies in a row, and the answered messages. */
 const ConnectMetadata = Schema.Struct({ auto: Schema.Boolean, hop: Schema.Int, answers: Schema.Array(Schema.String) })
 export type ConnectMetadata = typeof ConnectMetadata.Type
 
@@ -44,7 +44,7 @@ export const wakes = (message: Message, { handle, wake }: Pick<Settings, "handle
 export const permits = (sender: string, allow: Settings["allow"]): boolean | undefined =>
   allow === "contacts" ? undefined : allow === "all" || allow.some((handle) => handle.replace(/^@/, "").toLowerCase() === sender)
 
-/** What the history of a conversation says about messages that a run is planned for. */
+/** The states of the messages that a run is planned for, from the history of their conversation. */
 export interface Sorted {
   /** Messages to answer, oldest first. */
   readonly fresh: ReadonlyArray<Message>

@@ -50,7 +50,7 @@ interface Answer {
   readonly body: unknown
 }
 
-/** What the connector needs of the server's public API (wire.md C and L). */
+/** The part of the server's public API that the connector uses (wire.md C and L). */
 export class ParleyApi extends Context.Service<ParleyApi, {
   /** The handle of the key's agent. */
   readonly handle: Effect.Effect<string, Failure>

@@ -6,7 +6,7 @@ import { KeyRefused } from "./ParleyApi.ts"
 /** The socket ended, or could not be opened. */
 class Disconnected extends Data.TaggedError("Disconnected")<{ readonly reason: string }> {}
 
-/** What the socket reports, in order. */
+/** The reports of the socket, in order. */
 export type Event =
   | { readonly _tag: "Connected"; readonly handle: string }
   | { readonly _tag: "Mail"; readonly message: Message }

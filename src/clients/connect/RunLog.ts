@@ -2,13 +2,13 @@ import { Clock, Console, Context, Effect, Layer } from "effect"
 import { appendFileSync, mkdirSync, readdirSync, rmSync } from "node:fs"
 import { join } from "node:path"
 
-/** What a line says besides its event: ids, figures and reasons, never the text of a message or reply. */
+/** The fields of a line besides its event: ids, figures and reasons, never the text of a message or reply. */
 export type Fields = Readonly<Record<string, string | number | boolean | null>>
 
 const DAY_MS = 86_400_000
 const FILE = /^(\d{4}-\d\d-\d\d)\.jsonl$/
 
-/** What the connector does, as lines on standard error and in a file for each day. */
+/** The actions of the connector, as lines on standard error and in a file for each day. */
 export class RunLog extends Context.Service<RunLog, {
   readonly note: (event: string, fields?: Fields) => Effect.Effect<void>
 }>()("parley/connect/RunLog") {

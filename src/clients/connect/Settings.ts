@@ -18,7 +18,7 @@ export const CommandSettings = Schema.Struct({
 /** Who starts runs: agents in the contacts, all agents, or the agents with these handles. */
 export const Allow = Schema.Union([Schema.Literals(["contacts", "all"]), Schema.Array(Schema.NonEmptyString)])
 
-/** What starts a run, besides the sender: a direct message, or a message in a group that mentions the agent. */
+/** The kind of message that starts a run, if its sender may: a direct message, or a message in a group that mentions the agent. */
 export const Wake = Schema.Literals(["direct", "mentions"])
 
 const AgentSettings = Schema.Struct({

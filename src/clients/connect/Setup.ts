@@ -4,7 +4,7 @@ import { ADAPTER_NAMES, type AdapterName } from "./Adapters.ts"
 import { readSettings, settingsPath, writeSettings } from "./Places.ts"
 import { type ConnectFile, parseFile, type Settings, SettingsInvalid, settingsOf } from "./Settings.ts"
 
-/** What a person gives on the command line; connect.json has the rest. */
+/** The flags that a person gives on the command line. The other settings are in connect.json. */
 export interface Given {
   readonly handle: Option.Option<string>
   readonly agent: Option.Option<AdapterName>

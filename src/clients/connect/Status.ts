@@ -9,13 +9,13 @@ import { nextStep, type Step, type Work } from "./Work.ts"
 export interface ConversationStatus {
   readonly conversation: string
   readonly waiting: number
-  /** What is under way or awaited. */
+  /** The work that is under way or awaited. */
   readonly state: string
   /** When it is looked at next; null if nothing is planned. */
   readonly until: string | null
 }
 
-/** What `status` shows of one agent's connector. */
+/** The state of one agent's connector, as `status` shows it. */
 export interface Status {
   readonly handle: string
   readonly process: string | null

@@ -13,7 +13,7 @@ export const HOLDS = ["settling", "deferred", "claimed elsewhere", "unreachable"
 export type Hold = (typeof HOLDS)[number]
 
 /**
- * What the journal has about one conversation. Invariants: `batch` is empty exactly if the phase is `idle`; `reply` is set exactly if the
+ * The journal's entry for one conversation. Invariants: `batch` is empty exactly if the phase is `idle`; `reply` is set exactly if the
  * phase is `replying`; no message is in two of `waiting`, `batch` and `handled`.
  *
  * - `idle`: nothing is under way.
@@ -71,7 +71,7 @@ export interface Situation {
   readonly budgetAt: number
 }
 
-/** What to do next in a conversation. A run comes before the check of earlier acknowledgements. */
+/** The next step in a conversation. A run comes before the check of earlier acknowledgements. */
 export const nextStep = (
   work: Work,
   { budgetAt, now, paused }: Situation,
@@ -104,7 +104,7 @@ const beginning = (
 
 const SECOND_MS = 1_000
 
-/** What follows the failed run that makes `failures` in a row: a time to wait in milliseconds, or null for parking. */
+/** The consequence of the failed run that makes `failures` in a row: a time to wait in milliseconds, or null for parking. */
 export const afterFailure = (failures: number, retrySeconds: ReadonlyArray<number>): number | null => {
   const seconds = retrySeconds[failures - 1]
   return seconds === undefined ? null : seconds * SECOND_MS

@@ -17,7 +17,7 @@ const errorOf = ({ status }: WireFailure): string =>
 
 const oauthBody = (failure: WireFailure) => ({ error: errorOf(failure), error_description: failure.message })
 
-/** What programs call, from any web page: metadata, registration, tokens and revocation. */
+/** The paths that programs call, also from web pages of any origin: metadata, registration, tokens and revocation. */
 const programs: Protocol = {
   includes: (path) => path === TOKEN || path === REGISTER || path === REVOKE || path.startsWith(WELL_KNOWN),
   refusalBodyOf: () => oauthBody,
@@ -26,7 +26,7 @@ const programs: Protocol = {
   cors: { allowOrigin: () => "*", requestHeaders: "Authorization, Content-Type, Accept, MCP-Protocol-Version" }
 }
 
-/** What the sign-in page calls. Pages of other origins may not. */
+/** The paths that the sign-in page calls. Pages of other origins may not. */
 const page: Protocol = {
   includes: (path) => path === AUTHORIZE || path.startsWith(REQUESTS),
   refusalBodyOf: () => wireBody,

@@ -31,7 +31,7 @@ const shown = {
     host: Schema.NullOr(Schema.String)
   }),
   redirect: Schema.Struct({ kind: Schema.Literals(["https", "loopback", "private"]), shown: Schema.String }),
-  /** What the client asks for. */
+  /** The rights that the client asks for. */
   scopes: Schema.Array(ScopeSchema),
   expires_at: DateTimeString,
   /** Who has signed in on the page; null until somebody has. */
@@ -51,7 +51,7 @@ const Leaving = Schema.Struct({ redirect_to: Schema.String })
 
 const at = <const Path extends string>(path: Path) => `/oauth/requests/:id${path}` as const
 
-/** What the sign-in page calls (wire.md P, Page API). */
+/** The endpoints for the sign-in page (wire.md P, Page API). */
 class RequestsGroup extends HttpApiGroup.make("requests")
   .add(
     HttpApiEndpoint.get("show", at(""), { success: SignInRequest }),

@@ -22,7 +22,7 @@ export interface Reported {
   readonly after: Position
 }
 
-/** What a look into an inbox found. */
+/** The result of a look into an inbox. */
 export interface Look {
   /** Oldest first. */
   readonly reported: ReadonlyArray<Reported>
