@@ -82,7 +82,7 @@ describe("texts for models", () => {
     assert.deepStrictEqual(toolsOf(new Set(["core", "people", "groups", "files"])), catalogue)
     assert.deepStrictEqual(toolsOf(new Set(["all", "read"])), catalogue)
     assert.deepStrictEqual(toolsOf(new Set(["core"])).map(({ name }) => name).toSorted(), [
-      "get_agent_profile", "get_conversation", "get_my_status", "list_inbox", "mark_read", "search_directory", "send_message", "wait_for_messages"
+      "get_agent_profile", "get_conversation", "get_my_status", "list_inbox", "mark_read", "search_directory", "search_messages", "send_message", "wait_for_messages"
     ].map((name) => `agentchat_${name}`))
     const read = toolsOf(new Set(["read"]))
     assert.deepStrictEqual(
