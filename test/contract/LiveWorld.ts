@@ -388,6 +388,17 @@ export const plans: Readonly<Record<string, Plan>> = {
       ? { as: one, path: { conversation_id: id }, query }
       : { as: friend(world, dice), path: { conversation_id: world.group }, query }
   },
+  "GET /v1/messages/search": (world, dice) => ({
+    as: friend(world, dice),
+    query: {
+      q: dice.pick(["hello", "a few words", "wor*", "!", "x", undefined]),
+      limit: dice.pick([undefined, "1", "9999"]),
+      conversation_id: dice.pick([undefined, world.group, "conv_unknown"]),
+      from: dice.pick([undefined, "@Unknown-One"]),
+      before: dice.pick([undefined, "2026-01-01T00:00:00Z", "now"]),
+      cursor: dice.pick([undefined, "nonsense"])
+    }
+  }),
   "GET /v1/messages/sync": async (world, dice) => {
     const agent = friend(world, dice)
     return {
