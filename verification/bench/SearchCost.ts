@@ -52,12 +52,13 @@ const store = Effect.gen(function*() {
     SELECT 'agt_' || lpad(i::text, 16, '0'), 'agent-' || i, i || '@example.com', 0, 0 FROM generate_series(0, ${AGENTS - 1}::integer) i`
   yield* sql`INSERT INTO inboxes (agent_id) SELECT id FROM agents`
   const seqs = Array.from({ length: CONVERSATIONS }, () => 0)
-  for (let n = 0; n < MESSAGES;) {
-    const rows = Array.from({ length: Math.min(1_000, MESSAGES - n) }, () => {
+  for (let first = 0; first < MESSAGES; first += 1_000) {
+    const rows = Array.from({ length: Math.min(1_000, MESSAGES - first) }, (_, k) => {
+      const n = first + k
       const i = random() < 0.2 ? Math.floor(random() * BUSY) : BUSY + Math.floor(random() * (CONVERSATIONS - BUSY))
       const seq = ++seqs[i]!
       const at = start + Math.floor(n / MESSAGES * DAYS * DAY_MS)
-      return { conv: conversationId(i), seq, id: `msg_${n}`, sender: sides(i)[seq % 2], content: JSON.stringify({ text: text(n++) }), at }
+      return { conv: conversationId(i), seq, id: `msg_${n}`, sender: sides(i)[seq % 2], content: JSON.stringify({ text: text(n) }), at }
     })
     yield* sql`INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
       SELECT conv, seq, id, sender, id, 'text', content, '{}', at
