@@ -221,9 +221,9 @@ export const makeEventsWorld = Effect.fnUntraced(function*() {
   const subscriptions = yield* EventSubscriptions
   const watch = yield* Watched
 
-  /** Completes once nothing runs. Fibers that sleep on the test's clock do not run. */
+  /** Completes once nothing runs, or a rule is broken. Fibers that sleep on the test's clock do not run. */
   const idle = Effect.gen(function*() {
-    for (let turns = 0, seen = -1; turns < QUIET_TURNS; turns++) {
+    for (let turns = 0, seen = -1; turns < QUIET_TURNS && watch.model?.broken === undefined; turns++) {
       yield* turn
       if (watch.underWay > 0 || watch.statements !== seen) turns = 0
       seen = watch.statements
