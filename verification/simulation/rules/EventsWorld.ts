@@ -20,6 +20,7 @@ import { check, Violation } from "../Violation.ts"
 
 const SECOND = 1_000
 const MINUTE = 60 * SECOND
+const DAY = 24 * 60 * MINUTE
 const SENDERS = 3
 /** Rounds after which a webhook that always has something due is an endless loop. */
 const MAX_ROUNDS = 200
@@ -49,7 +50,7 @@ export type EventStep =
   | { readonly kind: "lease"; readonly seconds: number }
   | { readonly kind: "receiver"; readonly status: number }
   | { readonly kind: "crash"; readonly crash: Crash }
-  | { readonly kind: "refresh" }
+  | { readonly kind: "refresh"; readonly ttlMs: number }
   | { readonly kind: "wait"; readonly ms: number }
 
 const sender = fc.nat(SENDERS - 1)
@@ -66,7 +67,7 @@ const step: fc.Arbitrary<EventStep> = fc.oneof(
       crash: fc.record({ statement: fc.constantFrom(...STATEMENTS, "post" as const), after: fc.boolean() })
     })
   },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant("refresh") }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant("refresh"), ttlMs: fc.constantFrom(MINUTE, 10 * MINUTE, DAY, DAY) }) },
   { weight: 5, arbitrary: fc.record({ kind: fc.constant("wait"), ms: fc.constantFrom(5 * SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 16 * MINUTE) }) }
 )
 
@@ -93,6 +94,7 @@ class Model {
   readonly muted = new Set<number>()
   readonly defers: boolean
   leasedUntil = 0
+  expiresAt = 0
   status = 200
   crash: Crash | undefined
   broken: Violation | undefined
@@ -100,15 +102,28 @@ class Model {
   /** Whether a crash may have lost the answer to the last post. */
   private mayRepeat = false
 
-  constructor(defers: boolean) {
+  private readonly heard: (post: Heard) => void
+
+  constructor(defers: boolean, heard: (post: Heard) => void) {
     this.defers = defers
+    this.heard = heard
   }
 
   readonly waits = ({ delivered, sender }: Mail): boolean => !delivered && !this.muted.has(sender)
 
+  /** The number of the last event that the receiver took: where its client begins again. */
+  get reached(): number {
+    return this.inbox.findLast(({ finished }) => finished)?.no ?? SENDERS
+  }
+
   /** Messages that must still be reported. */
   get due(): ReadonlyArray<Mail> {
     return this.inbox.filter((mail) => this.waits(mail) && !mail.finished && !mail.passed)
+  }
+
+  /** A new subscription begins where the client left off. It may report again what the one before could not deliver. */
+  began(): void {
+    this.last = undefined
   }
 
   crashed(): void {
@@ -127,10 +142,12 @@ class Model {
     rule(!mail.delivered, "it was delivered when it was reported")
     rule(!this.muted.has(mail.sender), "it was muted when it was reported")
     rule(!this.defers || now >= this.leasedUntil, "a lease stood when it was reported")
+    rule(now < this.expiresAt, "the subscription had expired when it was reported")
     rule(this.last === undefined || mail.no >= this.last.no, `it came after message ${this.last?.no}`)
     rule(!mail.finished || (mail === this.last && this.mayRepeat), "it was reported twice")
     const skipped = this.due.find(({ no }) => no < mail.no)
     rule(skipped === undefined, `message ${skipped?.no} was skipped`)
+    this.heard({ no: mail.no, at: now, status: this.status })
     this.last = mail
     this.mayRepeat = false
     if (this.status === 200 || this.status === 413) mail.finished = true
@@ -200,7 +217,7 @@ const internet = Layer.mergeAll(
 )
 
 export const layerEvents = (database: TestDatabase) =>
-  layerRooms(layerWatched(database) as unknown as TestDatabase, { WEBHOOK_CIRCUIT_IN_A_ROW: 100_000, WEBHOOK_CIRCUIT_PER_MINUTE: 100_000 }).pipe(
+  layerRooms(layerWatched(database) as unknown as TestDatabase).pipe(
     Layer.provideMerge(internet),
     Layer.provideMerge(Layer.sync(Watched, (): Watch => ({ model: undefined, statements: 0, underWay: 0 })))
   )
@@ -209,8 +226,18 @@ const turn = Effect.promise(() => new Promise((resolve) => setImmediate(resolve)
 
 let serial = 0
 
-/** Runs histories of a subscriber to `message.received`, whose receiver fails, whose server crashes, and who is busy elsewhere at times. */
-export const makeEventsWorld = Effect.fnUntraced(function*() {
+/** A post that the receiver got: its message, the milliseconds since the history began, and the answer. */
+export interface Heard {
+  readonly no: number
+  readonly at: number
+  readonly status: number
+}
+
+/**
+ * Runs histories of a subscriber to `message.received`, whose receiver fails, whose server crashes, and who is busy elsewhere at times.
+ * `heard` gets each post. The messages of a history have the numbers from 1.
+ */
+export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) => void = () => {}) {
   const actors = yield* WebhookActors
   const conversations = yield* Conversations
   const deliveries = yield* Deliveries
@@ -230,9 +257,10 @@ export const makeEventsWorld = Effect.fnUntraced(function*() {
     }
   })
 
-  return Effect.fnUntraced(function*(steps: ReadonlyArray<EventStep>, reaches: Reaches = () => {}) {
+  return Effect.fnUntraced(function*(steps: ReadonlyArray<EventStep>, reaches: Reaches = () => {}, defers?: boolean) {
     const name = `events${serial++}`
-    const model = new Model(serial % 2 === 0)
+    const began = yield* Clock.currentTimeMillis
+    const model = new Model(defers ?? serial % 2 === 0, ({ at, no, status }) => heard({ no: no - SENDERS, at: at - began, status }))
     const type = eventTypeOf("message.received", { defer_if_active: model.defers }) as EventType
     const bob = yield* newAgent(`${name}-bob`)
     const senders = yield* Effect.forEach(Array.from({ length: SENDERS }, (_, i) => i), (i) => newAgent(`${name}-s${i}`))
@@ -248,10 +276,15 @@ export const makeEventsWorld = Effect.fnUntraced(function*() {
       ([row]) => row!
     )
     const url = `https://${name}.example.com/`
-    const refresh = Effect.suspend(() =>
-      subscriptions.subscribe(bob, undefined, type, { url, secret: `whsec_${"a".repeat(32)}` }, { position: { no: SENDERS, toldAt: null }, truncated: false }, undefined))
-    yield* refresh
-    const { id } = yield* webhook
+    const refresh = Effect.fnUntraced(function*(ttlMs: number) {
+      const start = { position: { no: model.reached, toldAt: null }, truncated: false }
+      const { expiresAt, position, status } = yield* subscriptions.subscribe(bob, undefined, type, { url, secret: `whsec_${"a".repeat(32)}` }, start, ttlMs)
+      model.expiresAt = expiresAt
+      if (status === undefined) model.began()
+      const before = model.due.find(({ no }) => no <= position.no)
+      check("eventsAll", before === undefined, () => `a client that begins again after ${position.no} misses message ${before?.no}`)
+    })
+    yield* refresh(DAY)
 
     const settle = Effect.gen(function*() {
       for (let rounds = 0;; rounds++) {
@@ -259,6 +292,8 @@ export const makeEventsWorld = Effect.fnUntraced(function*() {
         yield* idle
         if (model.broken !== undefined) return yield* Effect.die(model.broken)
         const now = yield* Clock.currentTimeMillis
+        if (now >= model.expiresAt) return yield* subscriptions.sweep
+        const { id } = yield* webhook
         if (!(yield* repo.due("", now, 10_000)).some((one) => one.id === id && one.due)) break
         check("eventPosts", rounds < MAX_ROUNDS, () => "there is always something due")
       }
@@ -301,12 +336,8 @@ export const makeEventsWorld = Effect.fnUntraced(function*() {
           case "crash":
             model.crash = given.crash
             return
-          case "refresh": {
-            const { position } = yield* refresh
-            const before = model.due.find(({ no }) => no <= position.no)
-            check("eventsAll", before === undefined, () => `a client that begins again after ${position.no} misses message ${before?.no}`)
-            return
-          }
+          case "refresh":
+            return yield* refresh(given.ttlMs)
           case "wait":
             return yield* leap(given.ms)
         }
@@ -323,7 +354,7 @@ export const makeEventsWorld = Effect.fnUntraced(function*() {
       model.crash = undefined
       yield* run({ kind: "lease", seconds: 0 })
       yield* run({ kind: "receiver", status: 200 })
-      yield* run({ kind: "refresh" })
+      yield* run({ kind: "refresh", ttlMs: DAY })
       for (let i = 0; i < 2; i++) {
         yield* run({ kind: "wait", ms: 16 * MINUTE })
         yield* settle
