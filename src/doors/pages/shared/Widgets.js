@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks"
+import { useEscape } from "./Escapes.js"
 import { classes, html } from "./Html.js"
 
 /**
@@ -14,23 +15,28 @@ export const Monogram = ({ dot, group = false, name }) => {
 }
 
 /**
- * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the action.
- * @param {{ label: string, sure: string, onConfirm: () => unknown, disabled?: boolean }} props
+ * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the action. The Escape
+ * key and *Cancel* take the question back.
+ * @param {{ label: string, sure: string, onConfirm: () => unknown, disabled?: boolean, quiet?: boolean, tabindex?: number }} props
+ * `quiet` is for a button among other quiet ones
  */
-export const Careful = ({ disabled = false, label, onConfirm, sure }) => {
-  const [asking, setAsking] = useState(false)
+export const Careful = ({ disabled = false, label, onConfirm, quiet = false, sure, tabindex = 0 }) => {
+  const [asking, setAsking] = useState(/** @type {boolean | undefined} */ (undefined))
   const yes = useRef(/** @type {HTMLButtonElement | null} */ (null))
+  const first = useRef(/** @type {HTMLButtonElement | null} */ (null))
   useEffect(() => {
-    if (asking) yes.current?.focus()
+    if (asking === true) yes.current?.focus()
+    else if (asking === false) first.current?.focus()
   }, [asking])
-  return asking
+  useEscape(asking === true, () => setAsking(false))
+  return asking === true
     ? html`<span class="careful" role="group" aria-label=${sure}><span>${sure}</span>
         <button type="button" class="danger" ref=${yes} onClick=${() => {
           setAsking(false)
           onConfirm()
         }}>${label}</button>
         <button type="button" onClick=${() => setAsking(false)}>Cancel</button></span>`
-    : html`<button type="button" class="danger-quiet" disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
+    : html`<button type="button" ref=${first} class=${quiet ? "quiet" : "danger-quiet"} tabindex=${tabindex} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
 }
 
 /**
