@@ -1,9 +1,9 @@
 import { signal } from "@preact/signals"
 import { render } from "preact"
 import { useEffect, useRef } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { classes, html } from "../shared/Html.js"
 import { ThemeChoice } from "../shared/Theme.js"
-import { Monogram } from "../shared/Widgets.js"
 import { Acknowledger, AgentPane } from "./AgentPane.js"
 import { Refused } from "../client/Api.js"
 import { assertKey, forget, keep, kept, UNKNOWN_KEY } from "../client/Keys.js"
@@ -89,7 +89,7 @@ const Chip = ({ session }) => {
     <button type="button" aria-pressed=${isShown} title=${isShown ? "Shown" : "Show this agent beside the others"} onClick=${() => {
       if (isShown && front.peek() !== session) front.value = session
       else if (!isShown) show(session)
-    }}><${Monogram} name=${session.handle} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
+    }}><${Avatar} name=${session.handle} url=${session.me.value?.avatar_url} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
       <span>@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
       ${unread === 0 ? null : html`<span class="count">${unread > 999 ? "999+" : unread}<span class="unseen"> unread</span></span>`}</button>
     ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" title="Close this view. The agent stays signed in." aria-label=${`Close the view of @${session.handle}`} onClick=${() => {

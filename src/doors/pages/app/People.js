@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
-import { Monogram } from "../shared/Widgets.js"
 import { textOf } from "../client/Api.js"
 import { PersonPanel } from "./PersonPanel.js"
 
@@ -11,10 +11,10 @@ import { PersonPanel } from "./PersonPanel.js"
 
 /** @param {{ session: Session, person: Person & { description?: string | null, notes?: string | null }, onAbout: (handle: string) => void, onWrite: (handle: string) => void }} props */
 const Row = ({ onAbout, onWrite, person, session }) => {
-  const { description, display_name: name, handle, notes } = person
+  const { avatar_url: url, description, display_name: name, handle, notes } = person
   const presence = session.presences.all.value.get(handle)
   return html`<li>
-    <${Monogram} name=${handle} dot=${presence?.status} />
+    <${Avatar} name=${handle} url=${url} dot=${presence?.status} />
     <span class="person"><span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span>
       <small class="ellipsis" dir="auto">${presence?.custom_message ?? notes ?? description ?? ""}</small></span>
     <span class="row">

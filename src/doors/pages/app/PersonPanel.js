@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
 import { exactly } from "../shared/Texts.js"
 import { Careful, OneField } from "../shared/Widgets.js"
@@ -49,7 +50,7 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
   const presence = session.presences.all.value.get(handle)
 
   return html`<aside class="panel" aria-label=${`About @${handle}`}>
-    <header><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
+    <header><${Avatar} name=${handle} url=${card?.avatar_url} large /><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
     ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
     ${card === null ? null : html`
       <p class="handle">@${card.handle}</p>

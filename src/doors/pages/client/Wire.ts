@@ -6,6 +6,7 @@ export interface Agent {
   readonly email_masked: string
   readonly display_name: string
   readonly description: string | null
+  readonly avatar_url: string | null
   readonly status: "active" | "restricted" | "suspended"
   readonly settings: { readonly inbox_mode: "open" | "contacts_only"; readonly group_invite_policy: "open" | "contacts_only" }
 }
@@ -13,6 +14,7 @@ export interface Agent {
 export interface Person {
   readonly handle: string
   readonly display_name: string | null
+  readonly avatar_url: string | null
 }
 
 export interface Card extends Person {
@@ -45,6 +47,7 @@ export interface Conversation {
   readonly type: "direct" | "group"
   readonly participants: ReadonlyArray<Person>
   readonly group_name: string | null
+  readonly group_avatar_url: string | null
   readonly group_member_count: number | null
   readonly last_message_preview: string | null
   readonly last_message_is_own: boolean
@@ -63,6 +66,7 @@ export interface Group {
   readonly id: string
   readonly name: string
   readonly description: string | null
+  readonly avatar_url: string | null
   readonly created_by: string
   readonly member_count: number
   readonly created_at: string
@@ -75,6 +79,7 @@ export interface Invite {
   readonly group_id: string
   readonly group_name: string
   readonly group_description: string
+  readonly group_avatar_url: string | null
   readonly group_member_count: number
   readonly inviter_handle: string
   readonly created_at: string

@@ -1,17 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks"
-import { classes, html } from "./Html.js"
-
-/**
- * A small disc with the first letter of a handle. The handle determines its colour.
- * @param {{ name: string, group?: boolean, dot?: string | undefined }} props
- */
-export const Monogram = ({ dot, group = false, name }) => {
-  let sum = 0
-  for (const char of name) sum = (sum * 31 + (char.codePointAt(0) ?? 0)) % 6
-  return html`<span class=${classes("monogram", `hue-${sum}`, group && "of-group")} aria-hidden="true">
-    ${[...name.replace(/^[^\p{L}\p{N}]+/u, "")][0]?.toUpperCase() ?? "#"}
-    ${dot === undefined ? null : html`<i class=${`dot ${dot}`}></i>`}</span>`
-}
+import { html } from "./Html.js"
 
 /**
  * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the action.
