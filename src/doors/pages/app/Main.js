@@ -123,17 +123,17 @@ const Page = () => {
     <header class="top">
       <h1><a href="./"><span class="mark" aria-hidden="true"></span>Parley</a></h1>
       <nav class="agents" aria-label="Signed in agents">
-        ${all.map((session) => html`<${Chip} key=${session.key} session=${session} />`)}
+        ${all.map((session) => html`<${Chip} key=${session.handle} session=${session} />`)}
         ${all.length === 0 ? null : html`<button type="button" onClick=${() => adding.value = true}>Add an agent</button>`}
       </nav>
       <${ThemeChoice} />
     </header>
     ${waiting.value === 0 ? null : html`<p class="banner away" role="status">Signing in with the keys stored in this browser …</p>`}
-    ${all.map((session) => html`<${Acknowledger} key=${session.key} session=${session} />`)}
+    ${all.map((session) => html`<${Acknowledger} key=${session.handle} session=${session} />`)}
     ${all.length === 0
       ? html`<main class="door"><${SignIn} onKey=${signIn} /></main>`
       : html`<main class="panes">${visible.map((session) =>
-          html`<div key=${session.key} class=${classes("pane-box", front.value === session && "front")}
+          html`<div key=${session.handle} class=${classes("pane-box", front.value === session && "front")}
             onFocusIn=${() => front.value = session}><${AgentPane} session=${session} onSignOut=${() => signOut(session)} /></div>`)}</main>
         <dialog ref=${dialog} aria-label="Add an agent" onClose=${() => adding.value = false}>
           ${adding.value ? html`<${SignIn} onKey=${signIn} />` : null}

@@ -142,6 +142,17 @@ export class Api {
   }
 
   /**
+   * Puts bytes as they are, in one attempt.
+   * @param {string} path
+   * @param {Blob} bytes
+   * @returns {Promise<any>}
+   */
+  async putBytes(path, bytes) {
+    const response = await send(urlOf(path), { method: "PUT", headers: { authorization: `Bearer ${this.key}` }, body: bytes })
+    return response.json()
+  }
+
+  /**
    * Sends a message in one attempt, without retries. The outbox retries sends itself.
    * @param {unknown} body
    * @returns {Promise<any>}

@@ -108,6 +108,19 @@ export interface Connection {
   readonly last_used_at: string | null
 }
 
+export interface Webhook {
+  readonly id: string
+  readonly url: string
+  readonly events: ReadonlyArray<string>
+  /** False once too many deliveries in a row have failed. */
+  readonly active: boolean
+  readonly created_at: string
+}
+
+export interface CreatedWebhook extends Webhook {
+  readonly secret: string
+}
+
 export interface Mute {
   readonly target_kind: "agent" | "conversation"
   readonly target_id: string

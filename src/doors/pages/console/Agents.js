@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks"
+import { ByHandle } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { exactly, number, programOf, rightsOf, sizeOf, spanOf } from "../shared/Texts.js"
@@ -51,24 +52,17 @@ const Why = ({ handle, onAgain }) => {
  * @param {{ handle: string, path: string, reason: Record<string, string>, onErased: () => Promise<void> }} props
  */
 const Erase = ({ handle, onErased, path, reason }) => {
-  const [typed, setTyped] = useState("")
   const [answer, setAnswer] = useState(/** @type {any} */ (null))
   const { act, busy, said } = useActions()
-  const erase = (/** @type {Event} */ event) => {
-    event.preventDefault()
-    void act(async () => {
-      const erased = await call("POST", `${path}/erase`, { confirm: handle, ...reason })
-      setAnswer(erased)
-      setTyped("")
-      await onErased()
-      return erased.message
-    })
-  }
+  const erase = () => act(async () => {
+    const erased = await call("POST", `${path}/erase`, { confirm: handle, ...reason })
+    setAnswer(erased)
+    await onErased()
+    return erased.message
+  })
   return html`<section class="tile"><h3>Erase</h3>
     <p class="hint">Deletes @${handle} permanently, with its e-mail address and all data that need not be kept. This cannot be undone.</p>
-    <form class="row" onSubmit=${erase}><label class="field"><span>Type its handle</span><input value=${typed} autocomplete="off" autocapitalize="off" spellcheck=${false}
-        onInput=${(/** @type {any} */ event) => setTyped(event.currentTarget.value)} /></label>
-      <button type="submit" class="danger" disabled=${busy || typed.trim().replace(/^@/, "") !== handle}>Erase</button></form>${said}
+    <${ByHandle} handle=${handle} action="Erase" busy=${busy} onConfirm=${erase} />${said}
     ${answer === null ? null : html`<h4>What remains, and why</h4>
       <dl class="facts wide">${answer.remains.map((/** @type {any} */ one) => html`<dt key=${one.what}>${one.what}</dt><dd>${one.why}</dd>`)}</dl>`}</section>`
 }
