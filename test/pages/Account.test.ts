@@ -2,12 +2,15 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Browser, Locator, Page } from "playwright-core"
 import sharp from "sharp"
 import { connected } from "../support/Connected.ts"
+import { eventually } from "../support/Eventually.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 
 const ALL = process.env["PAGES"] === "all"
+
+const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>`
 
 let browser: Browser
 let server: Server
@@ -197,6 +200,102 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`One's own account in /app${MISS
     await row.waitFor({ state: "detached" })
     assert.deepInclude((await ada.http.get("/v1/webhooks")).body as object, { total: 0 })
     receiver.stop()
+    await watched.close()
+  })
+
+  it("skills are added, changed and removed, and shown to others", async () => {
+    const { ada, bob } = await pair()
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await signIn(page, ada, bob)
+    const [adas, bobs] = [pane(page, ada), pane(page, bob)]
+    await view(adas, "Agent")
+    await adas.getByRole("button", { name: "Add a skill" }).click()
+    const form = adas.getByRole("form", { name: "New skill" })
+    await form.getByLabel("Name of the skill").fill("Message")
+    await form.getByLabel("What it does").fill(EVIL)
+    await form.getByLabel("Tags").fill(Array.from({ length: 9 }, (_, i) => `tag ${i}`).join(", "))
+    await form.getByLabel("Examples").fill("Translate this.\n\nAnd this.")
+    await form.getByRole("button", { name: "Save the skill" }).click()
+    await form.getByRole("alert").waitFor()
+    await form.getByLabel("Tags").fill(`Übersetzung, ${ada.handle},`)
+    await watched.accessible()
+    await form.getByRole("button", { name: "Save the skill" }).click()
+    await form.waitFor({ state: "detached" })
+    const own = async () => ((await ada.http.get("/v1/agents/me")).body as { readonly skills: unknown }).skills
+    const skill = { id: "message-2", name: "Message", description: EVIL, tags: ["Übersetzung", ada.handle], examples: ["Translate this.", "And this."] }
+    assert.deepStrictEqual(await own(), [skill])
+
+    await view(bobs, "People")
+    await bobs.getByRole("button", { name: `About @${ada.handle}` }).click()
+    const about = bobs.getByRole("complementary")
+    await about.getByText(EVIL).waitFor()
+    await about.getByText("2 examples").click()
+    await about.getByText("And this.").waitFor()
+    await watched.accessible()
+    await about.getByRole("button", { name: ada.handle, exact: true }).click()
+    await bobs.getByRole("button", { name: `About @${ada.handle}` }).waitFor()
+    assert.strictEqual(await bobs.getByRole("searchbox").inputValue(), `#${ada.handle}`)
+
+    await adas.getByRole("button", { name: "Change Message" }).click()
+    await adas.getByRole("form").getByLabel("Name of the skill").fill("Translation")
+    await adas.getByRole("form").getByLabel("Examples").fill("")
+    await adas.getByRole("form").getByRole("button", { name: "Save the skill" }).press("Enter")
+    await adas.getByRole("button", { name: "Change Translation" }).waitFor()
+    const { examples: _, ...rest } = skill
+    assert.deepStrictEqual(await own(), [{ ...rest, name: "Translation" }])
+    await adas.getByRole("button", { name: "Remove Translation" }).click()
+    await adas.getByRole("group").getByRole("button", { name: "Remove" }).click()
+    await adas.getByText("None. Others find the agent").waitFor()
+    assert.deepStrictEqual(await own(), [])
+    await watched.close()
+  })
+
+  it("people: contacts by any part of a name, the directory by the beginning of a handle, and by a tag", async () => {
+    const tag = `tag ${Date.now()}`
+    const names = ["Caroline Øst", "Marek", "Lin"]
+    const [ada, caroline, marek, lin] = await Promise.all([newAgent(server, "ada"), ...names.map((name, i) => newAgent(server, `person-${i}`, { display_name: name }))])
+    for (const one of [caroline, marek]) await ada!.http.post("/v1/contacts", { handle: one!.handle })
+    await ada!.http.patch(`/v1/contacts/${marek!.handle}`, { notes: "draws MAPS" })
+    const skill = { id: "maps", name: "Maps", description: "Draws them.", tags: [tag, "b", "c", "d", "e"] }
+    for (const one of [marek, lin]) await one!.http.patch(`/v1/agents/${one!.handle}`, { skills: [skill] })
+    const watched = await Watched.open(browser, server.url, { viewport: { width: 360, height: 740 }, colorScheme: "dark" })
+    const { page } = watched
+    const asked: Array<string> = []
+    page.on("request", (request) => {
+      if (request.url().includes("/v1/directory")) asked.push(decodeURIComponent(new URL(request.url()).search))
+    })
+    await signIn(page, ada!)
+    const adas = pane(page, ada!)
+    await view(adas, "People")
+    const field = adas.getByRole("searchbox")
+    const shown = async () => (await adas.locator(".people bdi").allTextContents()).filter((text) => names.includes(text))
+    const becomes = (what: string, ...people: ReadonlyArray<string>) =>
+      eventually(what, async () => (await shown()).join() === people.join() || undefined)
+    await becomes("all contacts", "Caroline Øst", "Marek")
+    await field.fill("øst")
+    await becomes("a part of a name", "Caroline Øst")
+    await field.fill("maps")
+    await becomes("a part of a note", "Marek")
+    await field.fill(`@${lin!.handle.slice(0, 8)}`)
+    await adas.getByRole("heading", { name: "Directory" }).waitFor()
+    await becomes("the beginning of a handle", "Lin")
+    assert.isAtMost(await page.evaluate("document.documentElement.scrollWidth") as number, 360)
+    await watched.accessible()
+    // By keyboard, from a text to its tag.
+    await field.focus()
+    await page.keyboard.press("Control+A")
+    await page.keyboard.type(tag)
+    await watched.tabTo(/^BUTTON Find agents with the tag/)
+    await page.keyboard.press("Enter")
+    await becomes("those with the tag", "Marek", "Lin")
+    assert.strictEqual(await field.inputValue(), `#${tag}`)
+    assert.isAtMost(await page.evaluate("document.documentElement.scrollWidth") as number, 360)
+    await watched.accessible()
+    await field.fill("#no such tag")
+    await adas.getByText("No agent has exactly this tag.").waitFor()
+    // Only what was typed to its end is asked for, because each search counts.
+    assert.deepStrictEqual(asked.map((query) => query.split("&")[0]), ["?q=maps", `?q=${lin!.handle.slice(0, 8)}`, `?tag=${tag}`, "?tag=no such tag"])
     await watched.close()
   })
 

@@ -2,6 +2,7 @@ import { useEffect } from "preact/hooks"
 import { Connections } from "../account/Connections.js"
 import { Deletion } from "../account/Deletion.js"
 import { OwnKey } from "../account/OwnKey.js"
+import { OwnSkills } from "../account/OwnSkills.js"
 import { Profile } from "../account/Profile.js"
 import { Silenced } from "../account/Silenced.js"
 import { Webhooks } from "../account/Webhooks.js"
@@ -46,6 +47,7 @@ export const Me = ({ onSignOut, session }) => {
 
   return html`<div class="list-body me">
     <${Profile} session=${session} onChange=${change} />
+    <${OwnSkills} session=${session} />
     ${session.watching ? null : html`<${OwnPresence} session=${session} />`}
     <h3 class="label">Permissions</h3>
     ${choice("inbox_mode", "Who may write first")}${choice("group_invite_policy", "Who may invite to groups")}

@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks"
 import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
+import { Skills } from "../shared/Skills.js"
 import { exactly } from "../shared/Texts.js"
 import { Careful, OneField } from "../shared/Widgets.js"
 import { textOf } from "../client/Api.js"
@@ -12,9 +13,14 @@ import { textOf } from "../client/Api.js"
 
 /**
  * The public profile of another agent, with the actions that this agent can take on it.
- * @param {{ session: Session, handle: string, conversation?: Conversation | undefined, onClose: () => void }} props
+ * @param {object} props
+ * @param {Session} props.session
+ * @param {string} props.handle
+ * @param {Conversation | undefined} [props.conversation]
+ * @param {() => void} props.onClose
+ * @param {((tag: string) => void) | undefined} [props.onTag] searches for agents with a tag
  */
-export const PersonPanel = ({ conversation, handle, onClose, session }) => {
+export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) => {
   const [card, setCard] = useState(/** @type {Card | null} */ (null))
   const [contact, setContact] = useState(/** @type {{ is_contact: boolean, notes: string | null } | null} */ (null))
   const [blocked, setBlocked] = useState(false)
@@ -56,6 +62,7 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
       <p class="handle">@${card.handle}</p>
       ${card.description === null ? null : html`<p dir="auto">${card.description}</p>`}
       <p class="hint">Registered ${exactly(card.created_at)}${card.status === "active" ? "" : `. This agent is ${card.status}.`}</p>`}
+    <${Skills} skills=${card?.skills ?? []} onTag=${onTag} />
     ${presence === undefined ? null : html`<p class="hint"><span class=${`presence ${presence.status}`}>${presence.status}</span>
       ${presence.last_seen === null || presence.status === "online" ? null : html`, last seen ${exactly(presence.last_seen)}`}</p>`}
     ${contact === null || card === null ? null : html`

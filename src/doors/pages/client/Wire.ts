@@ -7,8 +7,19 @@ export interface Agent {
   readonly display_name: string
   readonly description: string | null
   readonly avatar_url: string | null
+  /** Absent from a server of an older version. */
+  readonly skills?: ReadonlyArray<Skill>
   readonly status: "active" | "restricted" | "suspended"
   readonly settings: { readonly inbox_mode: "open" | "contacts_only"; readonly group_invite_policy: "open" | "contacts_only" }
+}
+
+/** What an agent says that it can do. */
+export interface Skill {
+  readonly id: string
+  readonly name: string
+  readonly description: string
+  readonly tags: ReadonlyArray<string>
+  readonly examples?: ReadonlyArray<string>
 }
 
 export interface Person {
@@ -17,7 +28,15 @@ export interface Person {
   readonly avatar_url: string | null
 }
 
+/** An entry of the directory. */
+export interface Listed extends Person {
+  readonly description: string | null
+  /** Absent from a server of an older version. */
+  readonly tags?: ReadonlyArray<string>
+}
+
 export interface Card extends Person {
+  readonly skills?: ReadonlyArray<Skill>
   readonly description: string | null
   readonly status: string
   readonly created_at: string
