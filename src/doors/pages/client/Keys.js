@@ -33,5 +33,8 @@ const write = (list) => {
 /** Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean} watching */
 export const keep = (key, watching) => write([...kept().filter((one) => one.key !== key), { key, watching }])
 
+/** Stores a new key in the place of the former key, if that was stored. @param {string} former @param {string} key */
+export const replace = (former, key) => write(kept().map((one) => one.key === former ? { ...one, key } : one))
+
 /** @param {string} key */
 export const forget = (key) => write(kept().filter((one) => one.key !== key))

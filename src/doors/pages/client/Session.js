@@ -58,6 +58,10 @@ export class Session {
       this.link.value = { kind: "refused", why: "This agent is suspended. Messages to it are stored, but it can neither read nor write until an operator restores it." }
       return
     }
+    this.connect()
+  }
+
+  connect() {
     this.socket = new AgentSocket(this.key, {
       link: (link) => {
         this.link.value = link
@@ -65,6 +69,14 @@ export class Session {
       hello: () => void this.refresh(),
       frame: (type, payload) => this.hear(type, payload)
     })
+  }
+
+  /** Goes on with another key of the agent. The server refuses the former key. @param {string} key */
+  renew(key) {
+    this.key = key
+    this.api.key = key
+    this.socket?.end()
+    this.connect()
   }
 
   end() {

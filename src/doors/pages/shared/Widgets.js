@@ -1,23 +1,17 @@
 import { useEffect, useRef, useState } from "preact/hooks"
-import { classes, html } from "./Html.js"
-
-/**
- * A small disc with the first letter of a handle. The handle determines its colour.
- * @param {{ name: string, group?: boolean, dot?: string | undefined }} props
- */
-export const Monogram = ({ dot, group = false, name }) => {
-  let sum = 0
-  for (const char of name) sum = (sum * 31 + (char.codePointAt(0) ?? 0)) % 6
-  return html`<span class=${classes("monogram", `hue-${sum}`, group && "of-group")} aria-hidden="true">
-    ${[...name.replace(/^[^\p{L}\p{N}]+/u, "")][0]?.toUpperCase() ?? "#"}
-    ${dot === undefined ? null : html`<i class=${`dot ${dot}`}></i>`}</span>`
-}
+import { html } from "./Html.js"
 
 /**
  * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the action.
- * @param {{ label: string, sure: string, onConfirm: () => unknown, disabled?: boolean }} props
+ * @param {object} props
+ * @param {string} props.label
+ * @param {string} [props.name] what a screen reader says instead of the label
+ * @param {string} props.sure the question
+ * @param {string} [props.action] the text of the button that confirms, if it is not the label
+ * @param {(event: Event) => unknown} props.onConfirm
+ * @param {boolean} [props.disabled]
  */
-export const Careful = ({ disabled = false, label, onConfirm, sure }) => {
+export const Careful = ({ action, disabled = false, label, name, onConfirm, sure }) => {
   const [asking, setAsking] = useState(false)
   const yes = useRef(/** @type {HTMLButtonElement | null} */ (null))
   useEffect(() => {
@@ -25,12 +19,12 @@ export const Careful = ({ disabled = false, label, onConfirm, sure }) => {
   }, [asking])
   return asking
     ? html`<span class="careful" role="group" aria-label=${sure}><span>${sure}</span>
-        <button type="button" class="danger" ref=${yes} onClick=${() => {
+        <button type="button" class="danger" ref=${yes} onClick=${(/** @type {Event} */ event) => {
           setAsking(false)
-          onConfirm()
-        }}>${label}</button>
+          onConfirm(event)
+        }}>${action ?? label}</button>
         <button type="button" onClick=${() => setAsking(false)}>Cancel</button></span>`
-    : html`<button type="button" class="danger-quiet" disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
+    : html`<button type="button" class="danger-quiet" aria-label=${name} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
 }
 
 /**
