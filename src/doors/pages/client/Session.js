@@ -1,6 +1,7 @@
 import { batch, signal } from "@preact/signals"
 import { Api, textOf } from "./Api.js"
 import { Conversations } from "./Conversations.js"
+import { Files } from "./Files.js"
 import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
 import { Presences } from "./Presences.js"
@@ -28,6 +29,7 @@ export class Session {
     this.timers = new Timers()
     this.notices = new Notices(this.timers)
     this.conversations = new Conversations(this.api, this.notices)
+    this.files = new Files(this.api)
     this.presences = new Presences(this.api, this.timers)
     this.outbox = new Outbox(this.api, this.timers, (message, outgoing) => this.stored(message, outgoing))
     this.states = new StatePoll(this.api, this.timers, this.conversations, () => this.link.peek().kind === "live" ? this.handle : undefined)
@@ -82,6 +84,7 @@ export class Session {
   end() {
     this.socket?.end()
     this.timers.end()
+    this.files.end()
   }
 
   /** Runs after each connect. Reads everything that may have changed without a connection. */

@@ -61,6 +61,13 @@ export interface Message {
   readonly context?: { readonly sender: Person }
 }
 
+export interface FileInfo {
+  readonly filename: string
+  readonly content_type: string
+  /** In bytes. */
+  readonly size: number
+}
+
 export interface Conversation {
   readonly id: string
   readonly type: "direct" | "group"
