@@ -24,6 +24,14 @@ export const Registered = Schema.Struct({ ...Pending.fields, expires_in: Schema.
 const Status = Schema.Literals(["active", "restricted", "suspended"])
 const Policy = Schema.Literals(["open", "contacts_only"])
 
+const Skill = Schema.Struct({
+  id: like(/^[a-z0-9-]{1,64}$/u),
+  name: Schema.NonEmptyString,
+  description: Schema.NonEmptyString,
+  tags: Schema.NonEmptyArray(Schema.NonEmptyString),
+  examples: Schema.optionalKey(Schema.Array(Schema.NonEmptyString))
+})
+
 export const Agent = Schema.Struct({
   id: Id("agt"),
   handle: Handle,
@@ -32,6 +40,7 @@ export const Agent = Schema.Struct({
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  skills: Schema.Array(Skill),
   status: Status,
   paused_by_owner: Schema.Literal("none"),
   settings: Schema.Struct({ inbox_mode: Policy, group_invite_policy: Policy }),
@@ -48,6 +57,7 @@ export const Card = Schema.Struct({
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  skills: Schema.Array(Skill),
   status: Status,
   created_at: Time
 })
@@ -265,6 +275,7 @@ export const Contact = Schema.Struct({
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  skills: Schema.Array(Skill),
   status: Status,
   notes: Schema.NullOr(Schema.String),
   added_at: Time
@@ -293,6 +304,7 @@ const listed = {
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  tags: Schema.Array(Schema.NonEmptyString),
   created_at: Time
 }
 
@@ -349,6 +361,7 @@ export const Group = Schema.Struct({
   members: Schema.Array(Schema.Struct({
     handle: Handle,
     display_name: Schema.NonEmptyString,
+    avatar_url: Schema.NullOr(Schema.String),
     role: Role,
     joined_at: Time
   })),

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { classes, html } from "../shared/Html.js"
 import { briefly, counted, exactly } from "../shared/Texts.js"
-import { Monogram } from "../shared/Widgets.js"
 
 /**
  * @import { Conversation } from "../client/Wire.ts"
@@ -21,6 +21,11 @@ const targetOf = ({ id, participants: [other], type }) => type === "group" ? id 
 /** What is said last in a conversation. A change of a group is said by nobody. @param {Conversation} conversation */
 const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_message_type: type }) =>
   type === "system" ? "The group changed" : `${own ? "You: " : ""}${preview ?? ""}`
+
+/** The properties of a conversation's `Avatar`. @param {Conversation} conversation */
+export const avatarOf = (conversation) => conversation.type === "group"
+  ? { name: titleOf(conversation), url: conversation.group_avatar_url, group: true }
+  : { name: conversation.participants[0]?.handle ?? "?", url: conversation.participants[0]?.avatar_url }
 
 /** @param {{ session: Session }} props */
 const Invites = ({ session }) =>
@@ -61,7 +66,7 @@ export const ConversationList = ({ session }) => {
           const presence = one.participants[0] === undefined ? undefined : session.presences.all.value.get(one.participants[0].handle)?.status
           return html`<li key=${one.id}><button type="button" data-conversation=${one.id} class=${classes("conversation", one.id === open && "open", one.unread_count > 0 && "unread")}
             aria-current=${one.id === open ? "true" : undefined} onClick=${() => session.open(one.id)}>
-            <${Monogram} name=${one.type === "group" ? title : one.participants[0]?.handle ?? "?"} group=${one.type === "group"} dot=${presence} />
+            <${Avatar} ...${avatarOf(one)} dot=${presence} />
             <span class="conversation-text">
               <span class="conversation-title"><bdi class="ellipsis">${title}</bdi>
                 ${one.is_muted ? html`<small class="tag">muted</small>` : null}

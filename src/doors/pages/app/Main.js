@@ -1,8 +1,8 @@
 import { render } from "preact"
 import { useEffect, useRef } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { classes, html } from "../shared/Html.js"
 import { ThemeChoice } from "../shared/Theme.js"
-import { Monogram } from "../shared/Widgets.js"
 import { adding, closeView, front, resumeAll, sessions, show, shown, signIn, signOut, unread, waiting } from "../tab/Agents.js"
 import { awaited, beginNavigation } from "../tab/Navigation.js"
 import { tabTitle } from "../tab/TabTitle.js"
@@ -27,7 +27,7 @@ const Chip = ({ session }) => {
     <button type="button" aria-pressed=${isShown} aria-current=${isFront ? "true" : undefined} title=${isShown ? "Shown" : "Show this agent beside the others"} onClick=${() => {
       if (isShown && front.peek() !== session) front.value = session
       else if (!isShown) show(session)
-    }}><${Monogram} name=${session.handle} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
+    }}><${Avatar} name=${session.handle} url=${session.me.value?.avatar_url} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
       <span>@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
       ${unread === 0 ? null : html`<span class="count">${unread > 999 ? "999+" : unread}<span class="unseen"> unread</span></span>`}</button>
     ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" title="Close this view. The agent stays signed in." aria-label=${`Close the view of @${session.handle}`}
@@ -73,7 +73,7 @@ const Page = () => {
     <header class="top">
       <h1><a href="./"><span class="mark" aria-hidden="true"></span>Parley</a></h1>
       <nav class="agents" aria-label="Signed in agents">
-        ${all.map((session) => html`<${Chip} key=${session.key} session=${session} />`)}
+        ${all.map((session) => html`<${Chip} key=${session.handle} session=${session} />`)}
         ${all.length === 0 ? null : html`<button type="button" onClick=${() => adding.value = true}>Add an agent</button>`}
       </nav>
       ${all.length === 0 ? null : html`<${AlertChoice} />`}
@@ -81,11 +81,11 @@ const Page = () => {
     </header>
     ${waiting.value === 0 ? null : html`<p class="banner away" role="status">Signing in with the keys that this tab or this browser keeps …</p>`}
     <${ForAnother} />
-    ${all.map((session) => html`<${Acknowledger} key=${session.key} session=${session} />`)}
+    ${all.map((session) => html`<${Acknowledger} key=${session.handle} session=${session} />`)}
     ${all.length === 0
       ? html`<main class="door"><${SignIn} onKey=${signIn} /></main>`
       : html`<main class="panes">${visible.map((session) =>
-          html`<div key=${session.key} class=${classes("pane-box", front.value === session && "front")}
+          html`<div key=${session.handle} class=${classes("pane-box", front.value === session && "front")}
             onFocusIn=${() => front.value = session} onPointerDown=${() => front.value = session}>
             <${AgentPane} session=${session} isFront=${front.value === session} onSignOut=${() => signOut(session)} /></div>`)}</main>
         <dialog ref=${dialog} aria-label="Add an agent" onClose=${() => adding.value = false}>

@@ -1,8 +1,8 @@
 import { useEffect, useId, useState } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { counted } from "../shared/Texts.js"
-import { Monogram } from "../shared/Widgets.js"
 import { completed, mentionAt, offered } from "../tab/Mentions.js"
 
 /**
@@ -74,11 +74,11 @@ export const useMentions = ({ field, onText, session, target, text }) => {
       onBlur: () => setCaret(-1)
     },
     list: html`<span class="unseen" role="status">${isOpen ? `${counted(offers.length, "agent")} to choose from` : ""}</span>
-      ${isOpen ? html`<ul class="mentions" role="listbox" id=${id} aria-label="Agents">${offers.map(({ display_name: name, handle }, index) =>
+      ${isOpen ? html`<ul class="mentions" role="listbox" id=${id} aria-label="Agents">${offers.map(({ avatar_url: url, display_name: name, handle }, index) =>
         html`<li key=${handle} role="option" id=${`${id}-${index}`} aria-selected=${index === chosen}
           onPointerDown=${(/** @type {Event} */ event) => {
             event.preventDefault()
             complete(handle)
-          }}><${Monogram} name=${handle} /> <span class="ellipsis"><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span></li>`)}</ul>` : null}`
+          }}><${Avatar} name=${handle} url=${url} /> <span class="ellipsis"><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span></li>`)}</ul>` : null}`
   }
 }

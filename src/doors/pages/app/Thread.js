@@ -1,8 +1,10 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { counted } from "../shared/Texts.js"
 import { Composer } from "./Composer.js"
+import { avatarOf } from "./ConversationList.js"
 import { GroupPanel } from "./GroupPanel.js"
 import { MessageRow, OutgoingRow } from "./MessageRow.js"
 import { PersonPanel } from "./PersonPanel.js"
@@ -179,6 +181,7 @@ export const Thread = ({ isFront, place, session }) => {
     <header class="thread-head">
       <button type="button" class="icon back" aria-label="Back to the conversations" onClick=${() => session.conversations.place.value = null}>
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M12.5 4 6.5 10l6 6" /></svg></button>
+      ${item === undefined ? html`<${Avatar} name=${handle ?? title} group=${isGroup} />` : html`<${Avatar} ...${avatarOf(item)} dot=${presence?.status} />`}
       <div class="thread-title">
         <h2 tabindex="-1"><bdi>${title}</bdi></h2>
         <p>${isGroup ? counted(members ?? 0, "member") : handle === null ? null : html`<span class="handle">@${handle}</span>`}

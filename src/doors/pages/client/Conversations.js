@@ -138,12 +138,15 @@ export class Conversations {
   }
 
   /**
-   * The names of groups, also of those that are hidden from the list; undefined for a group that the agent is not in.
+   * The name of a group, also of one that is hidden from the list; undefined for a group that the agent is not in.
    * @param {string} id
    * @returns {Promise<string | undefined>}
    */
   async groupName(id) {
     const listed = this.list.peek().find((one) => one.id === id)?.group_name
-    return listed ?? this.api.get(`v1/groups/${id}`).then(({ name }) => name, () => undefined)
+    return listed ?? this.api.get(`v1/groups/${id}`).then(({ name }) => name, (error) => {
+      if (error instanceof Refused && (error.status === 404 || error.status === 410)) return undefined
+      throw error
+    })
   }
 }

@@ -41,6 +41,11 @@ export const keepInTab = (key, watching) => add(ofTab, { key, watching })
 /** Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean} watching */
 export const keep = (key, watching) => add(ofBrowser, { key, watching })
 
+/** Stores a new key in the place of the former key, where that was kept. @param {string} former @param {string} key */
+export const replace = (former, key) => {
+  for (const storage of [ofTab, ofBrowser]) write(storage, keysIn(storage).map((one) => one.key === former ? { ...one, key } : one))
+}
+
 /** Removes a key from this tab and from this browser. @param {string} key */
 export const forget = (key) => {
   for (const storage of [ofTab, ofBrowser]) write(storage, keysIn(storage).filter((one) => one.key !== key))

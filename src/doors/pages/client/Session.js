@@ -2,6 +2,7 @@ import { batch, signal } from "@preact/signals"
 import { Api, textOf } from "./Api.js"
 import { Drafts } from "../tab/Drafts.js"
 import { Conversations } from "./Conversations.js"
+import { Files } from "./Files.js"
 import { Hiding } from "./Hiding.js"
 import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
@@ -33,6 +34,7 @@ export class Session {
     this.timers = new Timers()
     this.notices = new Notices(this.timers)
     this.conversations = new Conversations(this.api, this.notices)
+    this.files = new Files(this.api)
     this.hiding = new Hiding(this.api, this.timers, this.notices)
     this.drafts = new Drafts(() => this.handle)
     this.presences = new Presences(this.api, this.timers)
@@ -70,6 +72,10 @@ export class Session {
       this.link.value = { kind: "refused", why: "This agent is suspended. Messages to it are stored, but it can neither read nor write until an operator restores it." }
       return
     }
+    this.connect()
+  }
+
+  connect() {
     this.socket = new AgentSocket(this.key, {
       link: (link) => {
         this.link.value = link
@@ -86,9 +92,18 @@ export class Session {
     this.end()
   }
 
+  /** Goes on with another key of the agent. The server refuses the former key. @param {string} key */
+  renew(key) {
+    this.key = key
+    this.api.key = key
+    this.socket?.end()
+    this.connect()
+  }
+
   end() {
     this.socket?.end()
     this.timers.end()
+    this.files.end()
   }
 
   /** Runs after each connect. Reads everything that may have changed without a connection. */

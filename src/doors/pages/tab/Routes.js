@@ -12,7 +12,7 @@
  * @typedef {{ readonly front: string, readonly places: Readonly<Record<string, string>> }} Step
  */
 
-const SHAPE = /^#\/([a-z0-9-]{1,64})(?:\/(?:@([a-z0-9-]{1,64})|((?:conv|grp)_\w{1,64})(?:\?at=(\d{1,15}))?))?$/
+const SHAPE = /^#\/([a-z0-9-]{1,64})(?:\/(?:@([a-z0-9-]{1,64})|((?:conv|grp)_[\w-]{1,64})(?:\?at=(\d{1,15}))?))?$/
 
 /** The route that the part of a URL after `#` names; null if it names none. @param {string} hash @returns {Route | null} */
 export const routeOf = (hash) => {
@@ -31,7 +31,7 @@ export const hashOf = ({ handle, place }) => {
 }
 
 /** Whether the first message to an agent has replaced the empty thread by the conversation. @param {string} before @param {string} after */
-const hasBegun = (before, after) => before.includes("/@") && /\/conv_\w+$/.test(after)
+const hasBegun = (before, after) => before.includes("/@") && /\/conv_[\w-]+$/.test(after)
 
 /**
  * Whether `after` is a step to which *Back* returns. Signing in and out are none, and neither is the focus in another pane, unless the page
