@@ -42,7 +42,7 @@ const fileOf = ([name, path]: (typeof modules)[number]): string =>
 
 /** The paths of this room's own files: the style sheet, the icon and the JavaScript in its folders. */
 const own = (): ReadonlyArray<string> =>
-  ["account", "app", "client", "console", "content", "oauth", "shared"].flatMap((folder) =>
+  ["account", "app", "client", "console", "content", "oauth", "shared", "tab"].flatMap((folder) =>
     readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`))
 
 const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")

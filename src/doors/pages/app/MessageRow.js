@@ -1,6 +1,8 @@
 import { useState } from "preact/hooks"
 import { classes, html } from "../shared/Html.js"
 import { clockOf, dayOf, exactly } from "../shared/Texts.js"
+import { Careful } from "../shared/Widgets.js"
+import { hashOf } from "../tab/Routes.js"
 import { Content, hasForm } from "../content/Content.js"
 
 /**
@@ -51,6 +53,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {Message | undefined} props.before the message before this one
  * @param {Message | null | undefined} props.quoted the message that this message replies to; null if it is not loaded
  * @param {string | undefined} props.task the state of the task that the message began
+ * @param {boolean} props.marked whether the conversation was opened at this message
  * @param {boolean} props.active whether the Tab key reaches this row
  * @param {number} props.position the position among the messages, from 1
  * @param {number} props.size the number of messages; -1 if it is unknown
@@ -58,7 +61,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {(id: string) => void} props.onQuote
  * @param {() => void} props.onFocus
  */
-export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply, position, quoted, session, size, task }) => {
+export const MessageRow = ({ active, before, marked, message, onFocus, onQuote, onReply, position, quoted, session, size, task }) => {
   const { content, created_at: at, id, sender, seq, status, type } = message
   const own = sender === session.handle
   const newDay = before === undefined || new Date(before.created_at).toDateString() !== new Date(at).toDateString()
@@ -80,7 +83,7 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
       <p><bdi>${eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></p>
     </article>`
   }
-  return html`<article key=${id} ...${common} class=${classes("message", own && "own", goesOn && "goes-on")}
+  return html`<article key=${id} ...${common} class=${classes("message", own && "own", goesOn && "goes-on", marked && "marked")}
     aria-label=${`${own ? "You" : `@${sender}`}, ${clockOf(at)}`}>
     ${newDay ? html`<${Day} at=${at} />` : null}
     ${goesOn ? null : html`<header><strong><bdi>${own ? "You" : name ?? sender}</bdi></strong>
@@ -101,9 +104,8 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
         ${hasForm(content) ? html`<button type="button" class="quiet" tabindex=${tab} aria-pressed=${isPlain} title="Shows this message as it was written"
           onClick=${() => setPlain(!isPlain)}>Plain text</button>` : null}
         ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
-        <button type="button" class="quiet" tabindex=${tab} title="Hides the message for this agent only"
-          onClick=${() => session.notices.attempt(() => session.conversations.hide(message))}>Hide</button>`}
-        <span class="seq" title="The number of the message in this conversation">#${seq}</span>
+        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() => session.hideMessage(message)} />`}
+        <a class="seq" tabindex=${tab} title="The number of the message, and a link to it" href=${hashOf({ handle: session.handle, place: { id: message.conversation_id, handle: null, at: seq } })}>#${seq}</a>
       </span>
     </footer>
   </article>`

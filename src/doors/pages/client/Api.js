@@ -142,6 +142,16 @@ export class Api {
   }
 
   /**
+   * Makes a request that goes on when the page is closed. Its answer is not awaited.
+   * @param {string} method
+   * @param {string} path
+   */
+  parting(method, path) {
+    fetch(urlOf(path), { method, keepalive: true, credentials: "omit", headers: { "authorization": `Bearer ${this.key}`, "idempotency-key": freshId() } })
+      .catch(() => undefined)
+  }
+
+  /**
    * Puts bytes as they are, in one attempt.
    * @param {string} path
    * @param {Blob} bytes

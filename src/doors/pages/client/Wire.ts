@@ -77,7 +77,9 @@ export interface Conversation {
   readonly group_member_count: number | null
   readonly last_message_preview: string | null
   readonly last_message_is_own: boolean
+  readonly last_message_type: Message["type"] | null
   readonly last_message_at: string | null
+  readonly newest_unread_seq: number | null
   readonly updated_at: string
   readonly unread_count: number
   readonly is_muted: boolean

@@ -1,8 +1,10 @@
 import { useEffect, useRef, useState } from "preact/hooks"
+import { useEscape } from "./Escapes.js"
 import { html } from "./Html.js"
 
 /**
- * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the action.
+ * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the
+ * action. The Escape key and *Cancel* take the question back.
  * @param {object} props
  * @param {string} props.label
  * @param {string} [props.name] what a screen reader says instead of the label
@@ -10,21 +12,26 @@ import { html } from "./Html.js"
  * @param {string} [props.action] the text of the button that confirms, if it is not the label
  * @param {(event: Event) => unknown} props.onConfirm
  * @param {boolean} [props.disabled]
+ * @param {boolean} [props.quiet] whether the button is one among other quiet ones
+ * @param {number} [props.tabindex]
  */
-export const Careful = ({ action, disabled = false, label, name, onConfirm, sure }) => {
-  const [asking, setAsking] = useState(false)
+export const Careful = ({ action, disabled = false, label, name, onConfirm, quiet = false, sure, tabindex = 0 }) => {
+  const [asking, setAsking] = useState(/** @type {boolean | undefined} */ (undefined))
   const yes = useRef(/** @type {HTMLButtonElement | null} */ (null))
+  const first = useRef(/** @type {HTMLButtonElement | null} */ (null))
   useEffect(() => {
-    if (asking) yes.current?.focus()
+    if (asking === true) yes.current?.focus()
+    else if (asking === false) first.current?.focus()
   }, [asking])
-  return asking
+  useEscape(asking === true, () => setAsking(false))
+  return asking === true
     ? html`<span class="careful" role="group" aria-label=${sure}><span>${sure}</span>
         <button type="button" class="danger" ref=${yes} onClick=${(/** @type {Event} */ event) => {
           setAsking(false)
           onConfirm(event)
         }}>${action ?? label}</button>
         <button type="button" onClick=${() => setAsking(false)}>Cancel</button></span>`
-    : html`<button type="button" class="danger-quiet" aria-label=${name} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
+    : html`<button type="button" ref=${first} class=${quiet ? "quiet" : "danger-quiet"} aria-label=${name} tabindex=${tabindex} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
 }
 
 /**
