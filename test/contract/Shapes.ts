@@ -360,6 +360,7 @@ export const Group = Schema.Struct({
   members: Schema.Array(Schema.Struct({
     handle: Handle,
     display_name: Schema.NonEmptyString,
+    avatar_url: Schema.NullOr(Schema.String),
     role: Role,
     joined_at: Time
   })),
