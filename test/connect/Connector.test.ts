@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { eventually } from "../support/Eventually.ts"
 import { makeDataDir, newAgent, type Server, sharedServer, startServer } from "../support/Server.ts"
-import { acknowledgeAll, acknowledged, acquainted, answeredBy, type Crash, Machine, replies, type Running, send, startConnector, stored } from "./Connectors.ts"
+import { acknowledgeAll, acknowledged, acquainted, answeredBy, Machine, replies, type Running, send, startConnector, stored } from "./Connectors.ts"
 
 let server: Server
 const running: Array<Running> = []
@@ -177,33 +177,6 @@ describe("a connector", () => {
     const one = start(machine, machine.settings(server, { ...ada, key: "ac_this-key-is-an-example-and-it-opens-no-door" }))
     const ended = await eventually("the end", one.ended)
     assert.include(ended, "KeyRefused")
-  })
-
-  it("answers each message once when it is killed between any two of its steps", async () => {
-    const ada = await newAgent(server, "ada")
-    const whole: Crash = { at: Infinity, calls: [], crashed: false }
-    const one = async (crash: Crash): Promise<void> => {
-      const bob = await newAgent(server, "bob")
-      const machine = new Machine()
-      const settings = machine.settings(server, ada, { allow: [bob.handle], retrySeconds: [0, 0, 0] })
-      const ids = [await send(bob, ada.handle, "One")]
-      const before = start(machine, settings, crash)
-      const over = async () => crash.crashed || (await stored(ada)).every(({ sender }) => sender !== bob.handle) || undefined
-      await eventually(`call ${crash.at}`, over)
-      await before.stop()
-      const after = start(machine, settings)
-      const what = `killed before call ${crash.at}, after ${crash.calls.join(", ")}`
-      const got = await replies(bob, ada, ids)
-      assert.deepStrictEqual(answeredBy(got), ids, what)
-      await eventually(`the acknowledgement, ${what}`, async () => (await stored(ada)).every(({ sender }) => sender !== bob.handle) || undefined)
-      assert.isAtMost(machine.runs, 2, what)
-      await after.stop()
-    }
-    await one(whole)
-    const steps = ["journal.arrived", "api.claim", "api.history", "journal.begin", "runs.run", "journal.replying", "api.send", "journal.answered", "socket.acknowledge"]
-    assert.includeMembers(whole.calls, steps)
-    const last = whole.calls.lastIndexOf("socket.acknowledge") + 1
-    for (let at = 0; at <= last; at++) await one({ at, calls: [], crashed: false })
   })
 
   it("goes on when the server restarts, while a program runs too", async () => {
