@@ -14,7 +14,7 @@ import { RunLog } from "./RunLog.ts"
 import { Runs } from "./programs/Runs.ts"
 import type { Settings } from "./Settings.ts"
 import type { Tools } from "./programs/ToolGate.ts"
-import { type ToolOutcome, withTools } from "./ToolRun.ts"
+import { type ToolOutcome, withTools } from "./programs/ToolRun.ts"
 import { type Arrived, callAgainMs, type Hold, lookAgainMs, nextStep, type Reply, type Step } from "./Work.ts"
 
 const SECOND_MS = 1_000

@@ -105,14 +105,13 @@ const CODEX_OPTIONS = [
   "{args}"
 ]
 
-/** The settings of Gemini CLI, with those about MCP servers. */
-const geminiSettings = (servers: object): string =>
+/** The settings of Gemini CLI: the only tools that it may have, and MCP servers. */
+const geminiSettings = (tools: string, servers: object): string =>
   JSON.stringify({
     general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
     privacy: { usageStatisticsEnabled: false },
     security: { auth: { selectedType: "gemini-api-key" } },
-    // A list of the only built-in tools: none of them exists.
-    tools: { core: ["none"] },
+    tools: { core: [tools] },
     hooksConfig: { enabled: false },
     skills: { enabled: false },
     ...servers
@@ -179,11 +178,11 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     },
     passes: ["GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"],
     sets: {},
-    files: { ".gemini/settings.json": geminiSettings({ mcp: { allowed: [] } }) },
+    files: { ".gemini/settings.json": geminiSettings("none", { mcp: { allowed: [] } }) },
     signIn: null,
     tools: {
       files: {
-        ".gemini/settings.json": geminiSettings({
+        ".gemini/settings.json": geminiSettings("mcp_parley_*", {
           mcp: { allowed: ["parley"] },
           mcpServers: { parley: { httpUrl: "{url}", headers: { Authorization: `Bearer $${TOOLS_TOKEN}` }, trust: true } }
         })

@@ -1,9 +1,9 @@
 import { Effect, Semaphore } from "effect"
-import type { Message } from "./Mail.ts"
-import { type Claim, type Failure, ParleyApi } from "./ParleyApi.ts"
-import { clientMsgIdOf, isSilent, replyMetadata } from "./Reply.ts"
-import type { Outcome } from "./programs/Outcome.ts"
-import { openTools, type ToolAnswer, type Tools, type ToSend } from "./programs/ToolGate.ts"
+import type { Message } from "../Mail.ts"
+import { type Claim, type Failure, ParleyApi } from "../ParleyApi.ts"
+import { clientMsgIdOf, isSilent, replyMetadata } from "../Reply.ts"
+import type { Outcome } from "./Outcome.ts"
+import { openTools, type ToolAnswer, type Tools, type ToSend } from "./ToolGate.ts"
 
 /** The most messages that one run may send. */
 const MOST_SENDS = 20
