@@ -91,6 +91,23 @@ describe("a connector", () => {
     assert.deepStrictEqual(await stored(eve), [])
   })
 
+  it("answers a mention in a group, in the group, and leaves the other messages of the group", async () => {
+    const [ada, bob] = await acquainted(server)
+    const { id: group } = (await bob.client.createGroup({ name: "Harbour", member_handles: [ada.handle] })).group
+    const invites = (await ada.http.get("/v1/groups/invites")).body as ReadonlyArray<{ readonly id: string }>
+    for (const { id } of invites) await ada.http.post(`/v1/groups/invites/${id}/accept`)
+    await acknowledgeAll(ada)
+    const machine = new Machine()
+    start(machine, machine.settings(server, ada))
+    const say = async (text: string) => (await bob.client.sendMessage({ conversation_id: group, content: { text } })).message.id
+    const other = await say("Good morning.")
+    const id = await say(`What do you say, @${ada.handle}?`)
+    const reply = (await replies(bob, ada, [id])).find(({ metadata }) => metadata.connect !== undefined)
+    assert.deepInclude(reply, { conversation_id: group })
+    assert.deepStrictEqual(reply?.metadata.connect?.answers, [id])
+    await eventually("one message is left", async () => (await stored(ada)).map((message) => message.id).join() === other || undefined)
+  })
+
   it("ends a chain of automatic replies after four", async () => {
     const [ada, bob] = await pair()
     const machines = [new Machine(), new Machine()] as const
@@ -129,11 +146,15 @@ describe("a connector", () => {
 
   it("ends a program that hangs with the children that it forked, and cuts a reply that is too long", async () => {
     const [ada, bob] = await pair()
-    const machine = new Machine("case $prompt in *long*) yes | head -c 100000; exit;; esac; sleep 300 & setsid sleep 300 & sleep 300")
+    const machine = new Machine("case $prompt in *long*) yes | head -c 100000; exit;; *endless*) yes;; esac; sleep 300 & setsid sleep 300 & sleep 300")
     const one = start(machine, machine.settings(server, ada, { runSeconds: 1, retrySeconds: [] }))
-    const first = await send(bob, ada.handle, "Hang")
+    await send(bob, ada.handle, "Hang")
     assert.deepInclude(await logged(one, "parked"), { why: "the run took too long" })
-    const [reply] = await replies(bob, ada, [first, await send(bob, ada.handle, "long")])
+    const second = await send(bob, ada.handle, "endless")
+    assert.deepInclude(await logged(one, "parked", "why", "the run wrote too much"), { event: "parked" })
+    await acknowledgeAll(ada)
+    const [reply] = await replies(bob, ada, [await send(bob, ada.handle, "long")])
+    assert.isFalse(reply?.metadata.connect?.answers.includes(second))
     assert.isAbove(reply?.content.text?.length ?? 0, 15_000)
     assert.match(reply?.content.text ?? "", /cut off/)
     assert.deepStrictEqual(processesIn(machine.root), [])

@@ -161,6 +161,7 @@ export interface Received {
   readonly id: string
   readonly delivery_id: string
   readonly sender: string
+  readonly conversation_id: string
   readonly content: { readonly text?: string }
   readonly metadata: { readonly connect?: { readonly auto: boolean; readonly hop: number; readonly answers: ReadonlyArray<string> } }
 }

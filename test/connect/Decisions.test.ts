@@ -1,6 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
+import { spawnSync } from "node:child_process"
+import { mkdtempSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { type Adapter, adapterOf, argvOf, givenTools } from "#clients/connect/programs/Adapters"
 import { type Ended, type Outcome, readOutcome } from "#clients/connect/programs/Outcome"
 import { budgetFreeAt, type Started } from "#clients/connect/Budget"
@@ -279,4 +283,33 @@ it("service units start this program with the PATH of the installation", () => {
   assert.include(unit.text, "ExecStart=\"/opt/node 24/bin/node\" \"/opt/parley/parley.js\" connect --as ada\n")
   assert.include(unit.text, "Environment=\"PATH=/usr/bin:/100%%\"\n")
   assert.include(launchdAgent(launch).text, "<string>/srv/a&amp;b</string>")
+})
+
+/** Whether a program is on this machine. */
+const has = (program: string): boolean => spawnSync(program, ["--version"]).status === 0
+
+describe("service units are well-formed", () => {
+  const launch = { node: "/bin/true", program: "/bin/true", handle: "ada", path: "/usr/bin:/100%", env: { XDG_STATE_HOME: "/srv/a&b c\"d" } }
+  const folder = mkdtempSync(join(tmpdir(), "parley-units-"))
+  const checked = (name: string, text: string, program: string, ...args: ReadonlyArray<string>) => {
+    const file = join(folder, name)
+    writeFileSync(file, text)
+    const { status, stderr, stdout } = spawnSync(program, [...args, file], { encoding: "utf8", env: { ...process.env, XDG_RUNTIME_DIR: folder } })
+    assert.deepStrictEqual([status, stderr], [0, ""], stdout)
+    return stdout
+  }
+
+  it.skipIf(!has("systemd-analyze"))("for systemd, by systemd-analyze, which must be installed", () => {
+    checked("parley-connect-ada.service", systemdUnit(launch).text, "systemd-analyze", "--user", "verify")
+  })
+
+  it.skipIf(!has("python3"))("for launchd, by Python's plistlib, which must be installed", () => {
+    const script = "import json, plistlib, sys; print(json.dumps(plistlib.load(open(sys.argv[1], 'rb'))))"
+    const read = JSON.parse(checked("parley.connect.ada.plist", launchdAgent(launch).text, "python3", "-c", script)) as object
+    assert.deepInclude(read, {
+      Label: "parley.connect.ada",
+      ProgramArguments: ["/bin/true", "/bin/true", "connect", "--as", "ada"],
+      EnvironmentVariables: { PATH: launch.path, ...launch.env }
+    })
+  })
 })

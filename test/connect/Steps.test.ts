@@ -1,6 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Queue } from "effect"
 import { TestClock } from "effect/testing"
+import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { connect } from "#clients/connect/Connector"
 import { Journal } from "#clients/connect/Journal"
 import type { Message } from "#clients/connect/Mail"
@@ -14,9 +17,9 @@ import { DEFAULTS, type Settings } from "#clients/connect/Settings"
 
 const said = (stdout: string, code = 0): Ended => ({ _tag: "Exited", code, stdout })
 
-const message = (seq: number): Message => ({
+const message = (seq: number, conversation = "conv_a"): Message => ({
   id: `msg_${seq}`,
-  conversation_id: "conv_a",
+  conversation_id: conversation,
   sender: "bob",
   seq,
   type: "text",
@@ -47,9 +50,9 @@ const makeWorld = (more: Partial<Settings> = {}) =>
       log: [] as Array<string>,
       /** Whether the server takes acknowledgements. */
       takes: true,
-      arrive: (seq: number) => {
-        history.push(message(seq))
-        return Effect.andThen(Queue.offer(events, { _tag: "Mail", message: message(seq) }), world.rest)
+      arrive: (seq: number, conversation?: string) => {
+        history.push(message(seq, conversation))
+        return Effect.andThen(Queue.offer(events, { _tag: "Mail", message: message(seq, conversation) }), world.rest)
       },
       /** Lets all fibers do what they can without time passing. */
       rest: TestClock.adjust(0),
@@ -191,6 +194,34 @@ describe("over time, a connector", () => {
       assert.deepStrictEqual(yield* world.journal.unfinished, [])
       assert.deepStrictEqual([world.acknowledged.length, world.runs, world.sent.length], [4, 1, 1])
     }))))
+
+  it.effect("runs at most two programs at once, and one in a conversation", () =>
+    on(Effect.scoped(Effect.gen(function*() {
+      const world = yield* makeWorld()
+      world.program = Effect.delay(Effect.succeed(said("NO_REPLY")), "10 seconds")
+      yield* world.arrive(1, "conv_a")
+      yield* world.arrive(2, "conv_a")
+      assert.strictEqual(world.runs, 1)
+      for (const [seq, conversation] of [[3, "conv_b"], [4, "conv_c"]] as const) yield* world.arrive(seq, conversation)
+      assert.strictEqual(world.runs, 2)
+      yield* TestClock.adjust("10 seconds")
+      assert.strictEqual(world.runs, 4)
+      yield* TestClock.adjust("10 seconds")
+      assert.deepStrictEqual(world.acknowledged.toSorted(), ["msg_1", "msg_2", "msg_3", "msg_4"])
+    }))))
+
+  it.effect("keeps log files for 14 days", () =>
+    Effect.gen(function*() {
+      const folder = mkdtempSync(join(tmpdir(), "parley-connect-logs-"))
+      for (let day = 0; day <= 20; day++) {
+        yield* Effect.provide(Effect.flatMap(RunLog, (log) => log.note("connected", { day })), RunLog.layerAt(folder, DEFAULTS.logDays))
+        yield* TestClock.adjust("1 day")
+      }
+      const names = readdirSync(folder).toSorted()
+      assert.deepStrictEqual([names.length, names[0], names.at(-1)], [15, "1970-01-07.jsonl", "1970-01-21.jsonl"])
+      assert.strictEqual(statSync(join(folder, "1970-01-21.jsonl")).mode & 0o777, 0o600)
+      rmSync(folder, { recursive: true })
+    }))
 
   it.effect("runs six times an hour in a conversation, and answers what waited after that hour", () =>
     on(Effect.scoped(Effect.gen(function*() {
