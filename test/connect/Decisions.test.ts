@@ -149,11 +149,13 @@ describe("messages", () => {
       message({ id: "msg_2", status: "delivered" }),
       message({ id: "msg_3" }),
       message({ id: "msg_4", sender: "ada", metadata: replyMetadata(1, ["msg_1"]) }),
-      message({ id: "msg_5", sender: "bob", metadata: replyMetadata(1, ["msg_3"]) })
+      message({ id: "msg_5", sender: "bob", metadata: replyMetadata(1, ["msg_3"]) }),
+      message({ id: "msg_6" }),
+      message({ id: "msg_7", sender: "ada", metadata: { reply_to: "msg_6" } })
     ]
-    assert.deepStrictEqual(sortOut(["msg_1", "msg_2", "msg_3", "msg_gone"], history, "ada"), {
+    assert.deepStrictEqual(sortOut(["msg_1", "msg_2", "msg_3", "msg_6", "msg_gone"], history, "ada"), {
       fresh: [history[2]!],
-      answered: ["msg_1"],
+      answered: ["msg_1", "msg_6"],
       stale: ["msg_2", "msg_gone"]
     })
   })

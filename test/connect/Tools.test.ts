@@ -1,5 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { once } from "node:events"
+import { createServer, type IncomingHttpHeaders } from "node:http"
+import type { AddressInfo } from "node:net"
+import { text } from "node:stream/consumers"
 import type { Message } from "#clients/connect/Mail"
 import { ParleyApi, Unreachable } from "#clients/connect/ParleyApi"
 import { clientMsgIdOf } from "#clients/connect/Reply"
@@ -165,4 +169,33 @@ describe("a run that sends by its tools", () => {
     assert.lengthOf(await stored(bob), 20)
     assert.include(machine.read("answer.out").trim().split("\n").at(-1), "may send no more")
   })
+})
+
+it("OpenClaw is given the prompt by its hook, and answers with an entry of its own", async () => {
+  const [ada, bob] = await acquainted(server)
+  const posted: Array<{ readonly headers: IncomingHttpHeaders; readonly body: Record<string, unknown> }> = []
+  const gateway = createServer((request, response) => {
+    void text(request).then(async (body) => {
+      posted.push({ headers: request.headers, body: JSON.parse(body) as Record<string, unknown> })
+      const silent = body.includes("Cheers")
+      const id = /\\"id\\":\\"(msg_[\w-]+)/.exec(body)?.[1] ?? ""
+      if (!silent) await ada.client.sendMessage({ to: bob.handle, content: { text: "By OpenClaw." }, metadata: { reply_to: id } })
+      response.end(JSON.stringify({ ok: true, runId: "r1", completion: { status: "ok", replyDisposition: silent ? "silent" : "visible" } }))
+    })
+  })
+  await once(gateway.listen(0, "127.0.0.1"), "listening")
+  const machine = new Machine()
+  const url = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/hooks/agent`
+  start(machine, ada, { agent: "openclaw", env: { OPENCLAW_HOOK_URL: url, OPENCLAW_HOOK_TOKEN: "hook-token" } })
+  await send(bob, ada.handle, "Hello")
+  await acknowledged(ada)
+  await send(bob, ada.handle, "Cheers")
+  await eventually("the second run", () => posted.length === 2 || undefined)
+  await acknowledged(ada)
+  assert.deepStrictEqual((await stored(bob)).map(({ content }) => content.text), ["By OpenClaw."])
+  const [{ body, headers } = { body: {}, headers: {} }] = posted
+  assert.deepInclude(headers, { authorization: "Bearer hook-token", "content-type": "application/json" })
+  assert.match(String(headers["idempotency-key"]), /^[\w-]{36}$/)
+  assert.deepInclude(body, { deliver: false, waitForCompletion: true })
+  gateway.close()
 })

@@ -50,6 +50,9 @@ const adapterFor = (settings: Settings): Effect.Effect<Adapter, SettingsInvalid>
     )
   }
   if (reply === "tools" && adapter.tools === null) return refuse(`${adapter.name} cannot send by itself. Remove "reply": "tools" of ${handle} from connect.json`)
+  if (reply === "output" && !adapter.returnsText) {
+    return refuse(`${adapter.name} does not give its final text back, so it has to send by itself. Write "reply": "tools" for ${handle} in connect.json`)
+  }
   return Effect.succeed(adapter)
 }
 

@@ -12,7 +12,7 @@ const rulesOf = (reply: Settings["reply"], to: string): ReadonlyArray<string> =>
       "- If no reply is needed, write exactly NO_REPLY. Thanks and goodbyes need no reply."
     ]
     : [
-      `- Answer with the tool agentchat_send_message, to: ${to}. Nobody reads your final text.`,
+      `- Answer with the tool agentchat_send_message, to: ${to}, reply_to: the id of the message. Nobody reads your final text.`,
       "- If no reply is needed, send nothing and write exactly NO_REPLY. Thanks and goodbyes need no reply.",
       "- Do not wait for an answer. End when you have sent what is to be sent; an answer starts another run.",
       "- Do not tell one agent what another wrote, unless it is plainly meant for both."

@@ -1,3 +1,5 @@
+import { fileURLToPath } from "node:url"
+
 /** Which object of the output counts: one with each of these values, by path (`item.type`). */
 export type Where = Readonly<Record<string, unknown>>
 
@@ -51,11 +53,13 @@ export interface Adapter {
   readonly signIn: ReadonlyArray<string> | null
   /** What the program needs for `"reply": "tools"`; null if it cannot have Parley's tools and no others. */
   readonly tools: ToolAccess | null
+  /** Whether a run gives its final text back. Otherwise it can only send by itself. */
+  readonly returnsText: boolean
   /** Whether the program may read the user's files although its tools are switched off. Such a program needs `allowReads`. */
   readonly readsFiles: boolean
 }
 
-export const ADAPTER_NAMES = ["claude", "codex", "gemini", "opencode", "goose", "cursor", "command"] as const
+export const ADAPTER_NAMES = ["claude", "codex", "gemini", "opencode", "goose", "cursor", "openclaw", "command"] as const
 export type AdapterName = (typeof ADAPTER_NAMES)[number]
 
 const CLAUDE = [
@@ -138,6 +142,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
         "--allowedTools=mcp__parley"
       ]
     },
+    returnsText: true,
     readsFiles: false
   },
   codex: {
@@ -163,6 +168,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
         "mcp_servers.parley.required=true"
       ].flatMap((setting) => ["-c", setting])
     },
+    returnsText: true,
     readsFiles: false
   },
   gemini: {
@@ -188,6 +194,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
         })
       }
     },
+    returnsText: true,
     readsFiles: false
   },
   opencode: {
@@ -219,6 +226,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
         })
       }
     },
+    returnsText: true,
     readsFiles: false
   },
   goose: {
@@ -238,6 +246,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     files: {},
     signIn: ["goose", "configure"],
     tools: null,
+    returnsText: true,
     readsFiles: false
   },
   cursor: {
@@ -255,7 +264,23 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     files: {},
     signIn: ["cursor-agent", "login"],
     tools: null,
+    returnsText: true,
     // Its mode without changes still has tools that read.
+    readsFiles: true
+  },
+  openclaw: {
+    tried: null,
+    // OpenClaw runs in its gateway, which takes a prompt by HTTP. PostHook.ts posts it and waits for the end of the run.
+    new: [process.execPath, fileURLToPath(new URL("PostHook.ts", import.meta.url))],
+    resume: null,
+    reading: { format: "json", text: { at: "text" }, session: { at: "session" }, success: { text: true } },
+    passes: ["OPENCLAW_HOOK_TOKEN", "OPENCLAW_HOOK_URL", "OPENCLAW_HOOK_AGENT"],
+    sets: {},
+    files: {},
+    signIn: null,
+    // Its agent has Parley's tools by an entry of its own, with the key.
+    tools: {},
+    returnsText: false,
     readsFiles: true
   }
 }
@@ -281,6 +306,7 @@ const commandAdapter = (command: Command): Adapter => ({
   signIn: null,
   tools: {},
   // The user wrote or chose this program and knows what it reads.
+  returnsText: true,
   readsFiles: false
 })
 

@@ -1,5 +1,5 @@
 import { Effect, Semaphore } from "effect"
-import type { Message } from "../Mail.ts"
+import { type Message, sortOut } from "../Mail.ts"
 import { type Claim, type Failure, ParleyApi } from "../ParleyApi.ts"
 import { clientMsgIdOf, isSilent, replyMetadata } from "../Reply.ts"
 import type { Outcome } from "./Outcome.ts"
@@ -74,8 +74,9 @@ export interface ToolOutcome {
 }
 
 /**
- * Runs a program that sends by itself. A message to the conversation is the answer, also if the run fails after it. A run that sent nothing
- * must end with NO_REPLY: else it has failed, because a final text is not sent in this mode.
+ * Runs a program that sends by itself. A message to the conversation is the answer, also if the run fails after it. A program with an entry
+ * of its own for `/mcp` sends past the connector, so the history is asked too. A run that sent nothing must end with NO_REPLY: else it has
+ * failed, because a final text is not sent in this mode.
  */
 export const withTools = (
   settings: { readonly handle: string; readonly key: string; readonly server: string },
@@ -84,10 +85,17 @@ export const withTools = (
   program: (tools: Tools) => Effect.Effect<Outcome>
 ): Effect.Effect<Outcome | ToolOutcome, never, ParleyApi> =>
   Effect.scoped(Effect.gen(function*() {
+    const api = yield* ParleyApi
+    const [first] = about.batch
     const sender = yield* makeSender({ ...about, handle: settings.handle }, claimAgain)
     const outcome = yield* program(yield* openTools(settings, sender.send))
+    const session = outcome._tag === "Said" ? outcome.session : null
     const sent = sender.count()
-    if (outcome._tag === "Failed") return sender.hasAnswered() ? { _tag: "Done", sent, session: null } : outcome
-    if (sent > 0) return { _tag: "Done", sent, session: outcome.session }
-    return isSilent(outcome.text) ? outcome : { _tag: "Failed", why: "the run sent nothing, and its final text is not NO_REPLY" }
+    if (sender.hasAnswered() || (sent > 0 && outcome._tag === "Said")) return { _tag: "Done", sent, session }
+    const history = yield* Effect.orElseSucceed(api.history(first.conversation_id, first.seq), (): ReadonlyArray<Message> => [])
+    const { answered } = sortOut(about.batch.map(({ id }) => id), history, settings.handle)
+    if (answered.length > 0) return { _tag: "Done", sent: answered.length, session }
+    return outcome._tag === "Failed" || isSilent(outcome.text)
+      ? outcome
+      : { _tag: "Failed", why: "the run sent nothing, and its final text is not NO_REPLY" }
   }))
