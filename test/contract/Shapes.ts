@@ -275,7 +275,6 @@ export const Contact = Schema.Struct({
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
-  skills: Schema.Array(Skill),
   status: Status,
   notes: Schema.NullOr(Schema.String),
   added_at: Time
@@ -441,6 +440,8 @@ export const AvatarAnswer = Schema.Struct({
   avatar_key: Schema.String.check(Schema.isNonEmpty()),
   avatar_url: Schema.String.check(Schema.isPattern(/^https?:\/\//))
 })
+
+export const FileInfo = Schema.Struct({ filename: Schema.NonEmptyString, content_type: Schema.NonEmptyString, size: Seq })
 
 export const Upload = Schema.Struct({
   attachment_id: Schema.String,

@@ -311,7 +311,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     const { page } = watched
     await page.goto(`${server.url}/console#${await newLink(server)}`)
     await page.getByRole("region", { name: "Nodes" }).getByText("ready").waitFor()
-    const sticksOut = () => page.evaluate("document.documentElement.scrollWidth")
+    const sticksOut = () => page.evaluate<number>("document.documentElement.scrollWidth")
     assert.isAtMost(await sticksOut(), 360)
     await page.getByText("1 node · 1 socket ·").waitFor()
     await watched.accessible()

@@ -13,7 +13,7 @@ export const Tag = Name(1, 32)
 
 /** One thing that an agent says it can do (wire.md C.3). The texts are the agent's own. */
 export const Skill = Schema.Struct({
-  id: Schema.String.check(Schema.isPattern(/^[a-z0-9-]{1,64}$/)),
+  id: Schema.String.check(Schema.isPattern(/^[a-z0-9-]{1,64}$/u)),
   name: Name(1, 100),
   description: Text(1, 500),
   tags: Schema.Array(Tag).check(Schema.isMinLength(1), Schema.isMaxLength(8)),
