@@ -7,7 +7,6 @@ import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 declare const document: {
   readonly documentElement: { readonly scrollWidth: number }
   readonly activeElement: { readonly tagName: string; readonly textContent: string | null; readonly getAttribute: (name: string) => string | null } | null
-  readonly hasFocus: () => boolean
 }
 declare const localStorage: Readonly<Record<string, unknown>>
 declare const sessionStorage: Readonly<Record<string, unknown>>
@@ -155,6 +154,53 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     await watched.close()
   })
 
+  it("finds messages, shows them with what is around the words, and opens the conversation at one, by keyboard", async () => {
+    const { ada, ids: [id, other], others: [bob, carl] } = await world("bob", "carl")
+    await send(bob!, { to: ada.handle, content: { text: `${"Before it. ".repeat(20)}The *harbour* of Lisbon is open. ${"After it. ".repeat(20)}` } })
+    for (let i = 0; i < 120; i++) await send(i % 2 === 0 ? ada : bob!, { to: i % 2 === 0 ? bob!.handle : ada.handle, content: { text: `line ${i}.` } })
+    await send(carl!, { to: ada.handle, content: { text: "<b>harbour</b> master" } })
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    const asked: Array<string> = []
+    // The first answer says that the index does not have all messages yet.
+    await page.route("**/v1/messages/search?**", async (route) => {
+      asked.push(new URL(route.request().url()).searchParams.get("q") ?? "")
+      const response = await route.fetch()
+      const body = await response.json() as { readonly messages: ReadonlyArray<unknown> }
+      await route.fulfill({ response, json: asked.length === 1 ? { ...body, messages: body.messages.slice(0, 1), complete: false } : { ...body, complete: true } })
+    })
+    await signIn(page, ada)
+    const adas = pane(page, ada)
+    const box = adas.getByRole("searchbox", { name: "Search messages" })
+    await box.pressSequentially("harb", { delay: 5 })
+    await adas.getByText("Older messages are still being indexed.").waitFor()
+    await watched.accessible()
+    const hits = adas.getByRole("list", { name: "Found messages" }).getByRole("button")
+    await hits.nth(1).waitFor()
+    assert.deepStrictEqual(asked, ["harb*", "harb*"], "one search for what was typed, and one because it was incomplete")
+    await adas.getByText("Older messages are still being indexed.").waitFor({ state: "detached" })
+    assert.deepStrictEqual(await hits.locator("mark").allTextContents(), ["harbour", "harbour"])
+    assert.include(await hits.first().textContent(), "<b>harbour</b> master")
+    assert.include(await hits.nth(1).textContent(), "of Lisbon is open.")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await title(adas, bob!.handle)
+    assert.strictEqual(hash(page), `#/${ada.handle}/${id}?at=3`)
+    await hasFocus(page, new RegExp(`^ARTICLE @${bob!.handle}`))
+    await page.goBack()
+    assert.strictEqual(await box.inputValue(), "harb")
+    await hits.first().click()
+    await title(adas, carl!.handle)
+    assert.isTrue(hash(page).startsWith(`#/${ada.handle}/${other}?at=`))
+    await box.fill("no such words anywhere")
+    await adas.getByText("No message has all of these words.").waitFor()
+    await box.press("Escape")
+    await adas.getByRole("list", { name: "Conversations" }).waitFor()
+    await hasFocus(page, /^INPUT/)
+    await watched.close()
+  })
+
   it("Hide asks; what is hidden can be shown again for ten seconds, and is hidden at once when the page is closed", async () => {
     const { ada, ids: [id], others: [bob] } = await world("bob")
     const watched = await Watched.open(browser, server.url)
@@ -287,7 +333,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
         }
       }
       Object.assign(globalThis, { seen, Notification: Fake, AudioContext: Audio })
-      document.hasFocus = () => (globalThis as unknown as { readonly away?: boolean }).away !== true
+      Object.assign(document, { hasFocus: () => (globalThis as unknown as { readonly away?: boolean }).away !== true })
     })
     const seen = () => page.evaluate(() => (globalThis as unknown as { readonly seen: ReadonlyArray<string> }).seen)
     await signIn(page, ada)

@@ -67,7 +67,7 @@ const Messages = ({ at, id, onReply, session }) => {
   }, [at, marked?.id])
 
   const toEnd = () => {
-    if (newer) session.open(id)
+    if (newer || at !== undefined) session.open(id)
     list.current?.toEnd()
   }
   const tabbed = active !== null && byId.has(active) ? active : newest?.id

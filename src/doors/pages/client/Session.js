@@ -7,6 +7,7 @@ import { Hiding } from "./Hiding.js"
 import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
 import { Presences } from "./Presences.js"
+import { Search } from "./Search.js"
 import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
 import { withReceipt } from "./Timeline.js"
@@ -37,6 +38,7 @@ export class Session {
     this.files = new Files(this.api)
     this.hiding = new Hiding(this.api, this.timers, this.notices)
     this.drafts = new Drafts(() => this.handle)
+    this.search = new Search(this.api, this.timers)
     this.presences = new Presences(this.api, this.timers)
     this.outbox = new Outbox(this.api, this.timers, (message, outgoing) => this.stored(message, outgoing))
     this.states = new StatePoll(this.api, this.timers, this.conversations, () => this.link.peek().kind === "live" ? this.handle : undefined)
