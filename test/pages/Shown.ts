@@ -1,7 +1,14 @@
-import type { ComponentChild, ComponentChildren, VNode } from "preact"
-import { Markdown } from "../../src/doors/pages/content/Markdown.js"
-import { tokensOf } from "../../src/doors/pages/content/Tokens.js"
-import { Copy } from "../../src/doors/pages/shared/Copy.js"
+/** A module of the pages. Its types need those of browsers, which the tests do not have. */
+const moduleOf = (path: string) => import(new URL(`../../src/doors/pages/${path}`, import.meta.url).href)
+const { Markdown } = await moduleOf("content/Markdown.js")
+const { tokensOf } = await moduleOf("content/Tokens.js")
+const { Copy } = await moduleOf("shared/Copy.js")
+
+interface Element {
+  readonly type: string | ((props: unknown) => Child)
+  readonly props: Readonly<Record<string, unknown>>
+}
+type Child = Element | string | number | boolean | null | undefined | ReadonlyArray<Child>
 
 /** An element that the page would make, with what is in it. */
 export interface Shown {
@@ -10,17 +17,14 @@ export interface Shown {
   readonly children: ReadonlyArray<Shown | string>
 }
 
-const listed = (children: ComponentChildren): ReadonlyArray<ComponentChild> =>
-  Array.isArray(children) ? children.flatMap(listed) : [children as ComponentChild]
-
-const expanded = (child: ComponentChild): ReadonlyArray<Shown | string> => {
+const expanded = (child: Child): ReadonlyArray<Shown | string> => {
   if (child === null || child === undefined || typeof child === "boolean") return []
   if (typeof child !== "object") return [String(child)]
-  const { props, type } = child as VNode<Record<string, unknown>>
+  if (Array.isArray(child)) return child.flatMap(expanded)
+  const { props, type } = child as Element
   // The button has state, which needs a page.
   if (type === Copy) return []
-  if (typeof type === "function") return listed((type as (props: unknown) => ComponentChildren)(props)).flatMap(expanded)
-  return [{ tag: type, props, children: listed(props["children"] as ComponentChildren).flatMap(expanded) }]
+  return typeof type === "function" ? expanded(type(props)) : [{ tag: type, props, children: expanded(props["children"] as Child) }]
 }
 
 /** What the page makes of a text; undefined if it shows the text as it is written. */
@@ -34,9 +38,10 @@ export const shown = (text: string): Shown | undefined => {
 export const elementsOf = (root: Shown): ReadonlyArray<Shown> =>
   [root, ...root.children.flatMap((child) => typeof child === "string" ? [] : elementsOf(child))]
 
-/** The text that a person sees, without the targets of links and the names of languages, which the page adds. */
-export const seen = (root: Shown | string): string =>
-  typeof root === "string"
-    ? root
-    : root.tag === "br" ? "\n" : root.props["class"] === "target" || root.props["class"] === "unseen" ? "" : root.children.map((child) =>
-      typeof child !== "string" && child.tag === "p" && root.props["class"] === "code" ? "" : seen(child)).join("")
+/** The text that a person sees, without what the page adds or CommonMark leaves out: targets, languages, definitions. */
+export const seen = (root: Shown | string): string => {
+  if (typeof root === "string") return root
+  if (root.tag === "br") return "\n"
+  if (["target", "unseen", "language", "definition"].includes(String(root.props["class"]))) return ""
+  return root.children.map(seen).join("")
+}

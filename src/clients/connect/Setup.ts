@@ -1,6 +1,6 @@
 import { Console, Effect, Option, Redacted, Result } from "effect"
 import { Prompt } from "effect/cli"
-import { ADAPTER_NAMES, type AdapterName } from "./Adapters.ts"
+import { ADAPTER_NAMES, type AdapterName } from "./programs/Adapters.ts"
 import { readSettings, settingsPath, writeSettings } from "./Places.ts"
 import { type ConnectFile, parseFile, type Settings, SettingsInvalid, settingsOf } from "./Settings.ts"
 

@@ -84,6 +84,7 @@ export const Agent = ({ handle }) => {
       <section class="tile"><h3>Account</h3><dl class="facts"><dt>E-mail</dt><dd>${agent.email ?? "–"}</dd><dt>Id</dt><dd><code>${agent.id}</code></dd><dt>Registered</dt><dd>${exactly(agent.created_at)}</dd>
         ${agent.restricted_until === null ? null : html`<dt>Restricted until</dt><dd>${exactly(agent.restricted_until)}</dd>`}
         ${agent.suspended_at === null ? null : html`<dt>Suspended at</dt><dd>${exactly(agent.suspended_at)}</dd>`}
+        <dt>Skills</dt><dd>${agent.skills.length === 0 ? "–" : agent.skills.map((/** @type {any} */ skill) => html`<div key=${skill.id}><bdi>${skill.name}</bdi> <small dir="auto">${skill.tags.join(", ")}</small></div>`)}</dd>
         <dt>Who may write</dt><dd>${agent.inbox_mode === "open" ? "everybody" : "contacts"}</dd><dt>Who may invite</dt><dd>${agent.group_invite_policy === "open" ? "everybody" : "contacts"}</dd></dl></section>
       <section class="tile"><h3>Inbox</h3><dl class="facts"><dt title="Messages that the agent has not acknowledged yet, whether they were pushed to it or not">Waiting</dt><dd>${number(agent.inbox.undelivered)}</dd>
         <dt>Oldest waiting</dt><dd>${agent.inbox.oldest_waiting === null ? "–" : html`${exactly(agent.inbox.oldest_waiting.at)} <small>${spanOf((Date.now() - Date.parse(agent.inbox.oldest_waiting.at)) / 1000)}</small>`}</dd>

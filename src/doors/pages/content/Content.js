@@ -1,9 +1,10 @@
 import { useMemo } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { Attachment } from "./Attachment.js"
+import { jsonOf } from "./Json.js"
 import { Markdown } from "./Markdown.js"
 import { tokensOf } from "./Tokens.js"
-import { jsonOf, Tree } from "./Tree.js"
+import { Tree } from "./Tree.js"
 
 /**
  * @import { Message } from "../client/Wire.ts"

@@ -15,10 +15,11 @@ import { decoded, linkOf, saysTarget } from "./Links.js"
  * @param {Within} within
  */
 const linked = (token, within) => {
-  const link = within.inLink ? undefined : linkOf(token.href)
-  // The picture is not fetched: somebody else's server would learn who reads the message, and when.
-  const words = token.type === "image" ? decoded(token.text) : token.tokens.map((part) => shown(part, { ...within, inLink: true }))
-  if (link === undefined) return within.inLink && token.type === "image" ? words : token.raw
+  // A picture becomes a link, because fetching it would tell another server who reads the message, and when.
+  const words = all(token.tokens, { ...within, inLink: true })
+  if (within.inLink) return words
+  const link = linkOf(token.href)
+  if (link === undefined) return token.raw
   const isEmpty = token.text.trim() === ""
   return html`<a href=${link.href} title=${link.href} target="_blank" rel="noopener noreferrer" tabindex=${within.tab}>
     <bdi>${isEmpty ? link.target : words}</bdi></a>${isEmpty || saysTarget(token.text, link) ? null : html`${" "}<small class="target">(<bdi>${link.target}</bdi>)</small>`}`
@@ -27,7 +28,7 @@ const linked = (token, within) => {
 /** @param {Tokens.Code} token @param {Within} within */
 const code = ({ lang, text }, { tab }) => html`<div class="code">
   <pre tabindex=${tab}><code>${text}</code></pre>
-  <p><span>${lang?.split(/\s/)[0] ?? ""}</span><${Copy} text=${() => text} label="this code" tab=${tab} /></p></div>`
+  <p><span class="language">${lang?.split(/\s/)[0] ?? ""}</span><${Copy} text=${() => text} label="this code" tab=${tab} /></p></div>`
 
 /** @param {Tokens.List} token @param {Within} within */
 const list = ({ items, ordered, start }, within) => {
@@ -53,8 +54,8 @@ const table = ({ header, rows }, within) => {
 const shown = (given, within) => {
   const token = /** @type {any} */ (given)
   switch (token.type) {
-    case "space":
-    case "def": return null
+    case "space": return null
+    case "def": return html`<p class="definition" dir="auto">${token.raw.trimEnd()}</p>`
     case "paragraph": return html`<p dir="auto">${all(token.tokens, within)}</p>`
     case "heading": return html`<h3 dir="auto" class=${`depth-${token.depth}`}>${all(token.tokens, within)}</h3>`
     case "blockquote": return html`<blockquote>${all(token.tokens, within)}</blockquote>`

@@ -6,10 +6,14 @@ import { Lexer, Tokenizer } from "marked"
 const LONGEST_RUN = 4_000
 /** How deep quotes and lists may be nested, and how deep emphasis and links. Deeper ones are shown as they are written. */
 const DEEPEST = 10
-/** The most tokens of a message with formatting, because each becomes an element of the page. */
-const MOST_TOKENS = 4_000
-/** The most work for one message: the sum, over all steps of the lexer, of the length of the text that is still to be read. */
-const MOST_WORK = 30_000_000
+/** The most tokens of a message with formatting, apart from plain text, because each becomes an element of the page. */
+const MOST_TOKENS = 5_000
+/**
+ * The most work for one message, about 0.1 s: the sum, over all steps of the lexer, of the length of the text that is still to be read.
+ * A character of a run counts as often as `RUN_WEIGHT`, because the search for emphasis reads it that much slower.
+ */
+const MOST_WORK = 60_000_000
+const RUN_WEIGHT = 16
 /** The number of messages whose tokens are kept. */
 const KEPT = 500
 
@@ -22,9 +26,9 @@ class BoundedLexer extends Lexer {
     super({ gfm: true, tokenizer: new BoundedTokenizer() })
   }
 
-  /** Counts a step. @param {string} src the text that is still to be read */
-  step(src) {
-    this.work += src.length
+  /** Counts a step. @param {number} work */
+  step(work) {
+    this.work += work
     if (this.work > MOST_WORK) throw new RangeError("This text costs too much work.")
   }
 
@@ -60,13 +64,13 @@ class BoundedTokenizer extends Tokenizer {
 
   /** @override @param {string} src */
   space(src) {
-    this.bounds.step(src)
+    this.bounds.step(src.length)
     return super.space(src)
   }
 
   /** @override @param {string} src */
   escape(src) {
-    this.bounds.step(src)
+    this.bounds.step(src.length * RUN_WEIGHT)
     return super.escape(src)
   }
 
@@ -91,12 +95,12 @@ const partsOf = (token) =>
     ? [token.header, ...token.rows].flatMap((row) => row.flatMap((/** @type {any} */ cell) => [cell, ...cell.tokens]))
     : token.items ?? token.tokens ?? []
 
-/** The number of these tokens with all their parts. @param {ReadonlyArray<Token>} tokens @returns {number} */
-const countOf = (tokens) => tokens.reduce((sum, token) => sum + 1 + countOf(partsOf(token)), 0)
+/** The number of these tokens with all their parts, without plain text. @param {ReadonlyArray<Token>} tokens @returns {number} */
+const countOf = (tokens) => tokens.reduce((sum, token) => sum + (token.type === "text" || token.type === "space" ? 0 : 1) + countOf(partsOf(token)), 0)
 
 /** Whether a token and all its parts show what is written, character by character. @param {Token} token @returns {boolean} */
 const isLiteral = (token) =>
-  token.type === "space" || token.type === "html" || (token.type === "paragraph" && partsOf(token).every(isLiteral)) ||
+  token.type === "space" || token.type === "html" || token.type === "def" || (token.type === "paragraph" && partsOf(token).every(isLiteral)) ||
   (token.type === "text" && token.raw === token.text && !/&\w+;/.test(token.raw))
 
 /**
