@@ -15,13 +15,14 @@ import { RegistrationApi } from "#domain/registration/RegistrationApi"
 import { WakeWebhookApi } from "#doors/mcp/events/WakeWebhookApi"
 import { RepliesApi } from "#domain/replies/RepliesApi"
 import { published } from "#doors/service/OpenApiDocument"
+import { SearchApi } from "#domain/search/SearchApi"
 import { ServiceApi } from "#doors/service/ServiceApi"
 import { WebhooksApi } from "#domain/webhooks/WebhooksApi"
 
 /** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
-  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, WakeWebhookApi, RepliesApi, ConnectionsApi, ServiceApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, WakeWebhookApi, RepliesApi, SearchApi, ConnectionsApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

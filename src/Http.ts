@@ -46,6 +46,7 @@ import { GatewayLive } from "#doors/realtime/GatewayLive"
 import { Waiters } from "#doors/realtime/Waiters"
 import { RegistrationHttp } from "#domain/registration/RegistrationHttp"
 import { RepliesHttp } from "#domain/replies/RepliesHttp"
+import { SearchHttp } from "#domain/search/SearchHttp"
 import { docsOf } from "#doors/service/Docs"
 import { ServiceHttp } from "#doors/service/ServiceHttp"
 import { WebhooksHttp } from "#domain/webhooks/WebhooksHttp"
@@ -66,6 +67,7 @@ const rooms = Layer.mergeAll(
   WakeWebhookHttp,
   AttachmentsHttp,
   RepliesHttp,
+  SearchHttp,
   ConnectionsHttp,
   ServiceHttp
 )

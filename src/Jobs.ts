@@ -17,6 +17,7 @@ import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Codes } from "#domain/registration/Codes"
 import { Vacuum } from "#ground/database/Vacuum"
 import { Replies } from "#domain/replies/Replies"
+import { WordIndex } from "#domain/search/WordIndex"
 import { BacklogGauges } from "#doors/service/BacklogGauges"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 
@@ -48,6 +49,8 @@ export const layer = Layer.mergeAll(
   job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
   job({ name: "replies", every: "1 minute", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),
+  job({ name: "message_words", every: "5 seconds", batch: Effect.flatMap(WordIndex, ({ step }) => step) }),
+  job({ name: "message_words_gone", every: "1 hour", batch: Effect.flatMap(WordIndex, ({ sweep }) => sweep) }),
   job({ name: "a2a_tasks", every: "1 hour", batch: Effect.flatMap(Tasks, ({ sweep }) => sweep) }),
   job({ name: "a2a_conversations", every: "1 hour", batch: Effect.flatMap(Tasks, ({ forget }) => forget) }),
   job({ name: "a2a_push_configs", every: "1 hour", batch: Effect.flatMap(TaskPushes, ({ retire }) => retire) }),

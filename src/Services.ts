@@ -12,6 +12,7 @@ import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { AgentsRepo } from "#domain/agents/AgentsRepo"
+import { Skills } from "#domain/agents/Skills"
 import { DeletionsLive } from "#domain/accounts/DeletionsLive"
 import { DeletionsRepo } from "#domain/accounts/DeletionsRepo"
 import { ErasuresRepo } from "#domain/accounts/ErasuresRepo"
@@ -68,6 +69,9 @@ import { PublicRegistration } from "#domain/registration/PublicRegistration"
 import { Registration } from "#domain/registration/Registration"
 import { Replies } from "#domain/replies/Replies"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
+import { MessageSearch } from "#domain/search/MessageSearch"
+import { SearchRepo } from "#domain/search/SearchRepo"
+import { WordIndex } from "#domain/search/WordIndex"
 import { BacklogGauges } from "#doors/service/BacklogGauges"
 import { ErasedFiles } from "#doors/operator/ErasedFiles"
 import { Vacuum } from "#ground/database/Vacuum"
@@ -88,7 +92,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),
   Layer.provideMerge(DeletionsLive),
-  Layer.provideMerge(Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer)),
+  Layer.provideMerge(Layer.mergeAll(MessageSearch.layer, Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer)),
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
@@ -98,7 +102,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
-  Layer.provideMerge(Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, ConversationFeed.layer, ErasedFiles.layer)),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, ConversationFeed.layer, ErasedFiles.layer, WordIndex.layer)),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
     AddressAttemptsRepo.layer,
@@ -133,7 +137,9 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     Refusals.layer,
     RepliesRepo.layer,
     RequestsRepo.layer,
+    SearchRepo.layer,
     Secrets.layer,
+    Skills.layer,
     PostSources.layer,
     TasksRepo.layer,
     Vacuum.layer,

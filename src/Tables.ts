@@ -20,6 +20,7 @@ import { presenceTables } from "#domain/presence/PresenceTables"
 import { pushTables } from "#domain/push/PushTables"
 import { registrationTables } from "#domain/registration/RegistrationTables"
 import { repliesTables } from "#domain/replies/RepliesTables"
+import { searchTables } from "#domain/search/SearchTables"
 import { webhooksTables } from "#domain/webhooks/WebhooksTables"
 import { clusterTables } from "#ground/cluster/NodeTable"
 import { migrationsTables } from "#ground/database/Migrations"
@@ -47,6 +48,7 @@ export const tables: ReadonlyArray<OwnedTable> = [
   repliesTables,
   enforcementTables,
   contactsTables,
+  searchTables,
   oauthTables,
   accountsTables,
   a2aTables,

@@ -10,9 +10,9 @@ import { iso, isoOrNull } from "#ground/wire/Text"
 import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
-import { type HistoryRange, type ListedConversation, type Participation, ReadingRepo } from "./ReadingRepo.ts"
+import { type HistoryRange, type HistoryRow, type ListedConversation, type Participation, ReadingRepo } from "./ReadingRepo.ts"
 import { Listing } from "./Listing.ts"
-import { messageJson, MessageNotFound, renderMessage, type ShownContext } from "#domain/messages/Message"
+import { messageJson, MessageNotFound, type MessagePosition, renderMessage, type StoredMessage } from "#domain/messages/Message"
 
 export interface HistoryQuery {
   readonly limit: number
@@ -29,6 +29,14 @@ export interface ConversationQueries {
     conversationId: string,
     query: HistoryQuery
   ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
+  /**
+   * The messages at these positions that `history` would show the agent now, as stored and as JSON texts, in any order. Others are left
+   * out.
+   */
+  readonly visible: (
+    agentId: string,
+    positions: ReadonlyArray<MessagePosition>
+  ) => Effect.Effect<ReadonlyArray<{ readonly message: StoredMessage; readonly json: string }>, Unavailable>
   readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<typeof ConversationListItem.Type>, ValidationFailed | Unavailable>
   readonly context: (
     agentId: string,
@@ -61,10 +69,16 @@ export const makeConversationQueries = Effect.gen(function*() {
     return found ?? (yield* new ConversationNotFound())
   })
 
-  const settingsOf = Effect.fnUntraced(function*(conversationId: string, senderIds: ReadonlyArray<string>) {
-    const senders = yield* agents.byIds([...new Set(senderIds)])
-    const contextOf = yield* groupReads.contexts([conversationId])
-    return (senderId: string): ShownContext => contextOf(conversationId, senders.get(senderId))
+  /** Shows messages to an agent as JSON texts. */
+  const jsonOf = Effect.fnUntraced(function*(agentId: string, rows: ReadonlyArray<HistoryRow>) {
+    const senders = yield* agents.byIds([...new Set(rows.map(({ message }) => message.senderId))])
+    const contextOf = yield* groupReads.contexts([...new Set(rows.map(({ message }) => message.conversationId))])
+    return rows.map(({ inboxNo, message, progress }) =>
+      messageJson(
+        renderMessage(message, contextOf(message.conversationId, senders.get(message.senderId)), progress),
+        inboxNo === null ? null : deliveries.ids.encode(agentId, inboxNo)
+      )
+    )
   })
 
   /** Turns ConversationNotFound into GroupDeleted for former members of a deleted group. */
@@ -89,15 +103,18 @@ export const makeConversationQueries = Effect.gen(function*() {
         range = { before: seq + 1, after: null, limit: query.limit }
       }
       const rows = yield* repo.history(agentId, own, range)
-      const contextOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
-      return rows.map((row) =>
-        messageJson(
-          renderMessage(row.message, contextOf(row.message.senderId), row.progress),
-          row.inboxNo === null ? null : deliveries.ids.encode(agentId, row.inboxNo)
-        )
-      )
+      return yield* jsonOf(agentId, rows)
     }
   )
+
+  const visible = Effect.fn("Conversations.visible")(function*(agentId: string, positions: ReadonlyArray<MessagePosition>) {
+    const seqs = new Map<string, Array<number>>()
+    for (const { conversationId, seq } of positions) seqs.set(conversationId, [...seqs.get(conversationId) ?? [], seq])
+    const own = yield* repo.participations(agentId, [...seqs.keys()])
+    const rows = (yield* Effect.forEach(own, (one) => repo.at(agentId, one, seqs.get(one.conversationId) ?? []))).flat()
+    const json = yield* jsonOf(agentId, rows)
+    return rows.map(({ message }, i) => ({ message, json: json[i]! }))
+  })
 
   const party = (agent: Agent | undefined): typeof Party.Type => ({
     handle: agent?.handle ?? "",
@@ -191,6 +208,7 @@ export const makeConversationQueries = Effect.gen(function*() {
 
   const reading: ConversationQueries = {
     history,
+    visible,
     list,
     context,
     participants,

@@ -57,6 +57,10 @@ export interface ContextFacts {
 const PARTICIPATION = `
 SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = $1 AND conversation_id = $2`
 
+const PARTICIPATIONS = `
+SELECT conversation_id, counterparty_id, hidden_through FROM participants
+WHERE agent_id = $1 AND conversation_id = ANY ($2::text[])`
+
 /**
  * Selects messages of a direct conversation as one side sees them. The progress comes from the envelope of the
  * message's recipient. `no` is set only for the reader's own envelopes.
@@ -259,6 +263,17 @@ export class ReadingRepo extends Context.Service<ReadingRepo, {
     participation: Participation,
     range: HistoryRange
   ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
+  /** The messages at these seqs that are visible to the agent. */
+  readonly at: (
+    agentId: string,
+    participation: Participation,
+    seqs: ReadonlyArray<number>
+  ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
+  /** The agent's views of these conversations, without those in which it takes no part. */
+  readonly participations: (
+    agentId: string,
+    conversationIds: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<Participation>, Unavailable>
   /** The seq of a message, if it is visible to the agent in this conversation. */
   readonly anchor: (
     agentId: string,
@@ -293,9 +308,18 @@ export class ReadingRepo extends Context.Service<ReadingRepo, {
     ReadingRepo,
     Effect.gen(function*() {
       const database = yield* Database
-      const participation = database.prepared<
-        { conversation_id: string; counterparty_id: string | null; hidden_through: number }
-      >("participation", PARTICIPATION)
+      interface ParticipationColumns {
+        readonly conversation_id: string
+        readonly counterparty_id: string | null
+        readonly hidden_through: number
+      }
+      const participation = database.prepared<ParticipationColumns>("participation", PARTICIPATION)
+      const participations = database.prepared<ParticipationColumns>("participations", PARTICIPATIONS)
+      const toParticipation = (row: ParticipationColumns): Participation => ({
+        conversationId: row.conversation_id,
+        counterpartyId: row.counterparty_id,
+        hiddenThrough: row.hidden_through
+      })
       type HistoryColumns = MessageRow & {
         readonly delivered_at: number | null
         readonly read_at: number | null
@@ -305,6 +329,13 @@ export class ReadingRepo extends Context.Service<ReadingRepo, {
       const oldestFirst = database.prepared<HistoryColumns>("history_after", history("m.seq > $5", "ASC"))
       const groupNewestFirst = database.prepared<HistoryColumns>("group_history_before", groupHistory("m.seq < $4", "DESC"))
       const groupOldestFirst = database.prepared<HistoryColumns>("group_history_after", groupHistory("m.seq > $4", "ASC"))
+      const at = database.prepared<HistoryColumns>("history_at", history("m.seq = ANY ($5::bigint[])", "DESC"))
+      const groupAt = database.prepared<HistoryColumns>("group_history_at", groupHistory("m.seq = ANY ($4::bigint[])", "DESC"))
+      const toHistoryRow = (row: HistoryColumns): HistoryRow => ({
+        message: storedMessage(row),
+        progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
+        inboxNo: row.no
+      })
       const anchor = database.prepared<{ seq: number }>("history_anchor", ANCHOR)
       const list = database.prepared<
         UnreadColumns & {
@@ -337,11 +368,9 @@ export class ReadingRepo extends Context.Service<ReadingRepo, {
       return ReadingRepo.of({
         participation: (agentId, conversationId) =>
           Effect.map(participation([agentId, conversationId]), ([row]) =>
-            row === undefined ? undefined : {
-              conversationId: row.conversation_id,
-              counterpartyId: row.counterparty_id,
-              hiddenThrough: row.hidden_through
-            }),
+            row === undefined ? undefined : toParticipation(row)),
+        participations: (agentId, conversationIds) =>
+          Effect.map(participations([agentId, conversationIds]), (rows) => rows.map(toParticipation)),
         history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit }) =>
           Effect.map(
             counterpartyId === null
@@ -358,12 +387,14 @@ export class ReadingRepo extends Context.Service<ReadingRepo, {
                 limit
               ])
               : oldestFirst([conversationId, agentId, counterpartyId, hiddenThrough, after, limit]),
-            (rows) =>
-              rows.map((row) => ({
-                message: storedMessage(row),
-                progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
-                inboxNo: row.no
-              }))
+            (rows) => rows.map(toHistoryRow)
+          ),
+        at: (agentId, { conversationId, counterpartyId, hiddenThrough }, seqs) =>
+          Effect.map(
+            counterpartyId === null
+              ? groupAt([conversationId, agentId, hiddenThrough, seqs, seqs.length])
+              : at([conversationId, agentId, counterpartyId, hiddenThrough, seqs, seqs.length]),
+            (rows) => rows.map(toHistoryRow)
           ),
         anchor: (agentId, { conversationId, hiddenThrough }, messageId) =>
           Effect.map(anchor([conversationId, agentId, messageId, hiddenThrough]), (rows) => rows[0]?.seq),

@@ -47,14 +47,3 @@ export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
   status: 400,
   message: "You have muted too many agents and conversations: end a mute first."
 }) {}
-
-const INSTANT = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)$/i
-
-/** Parses an ISO 8601 time with its zone, to milliseconds. Undefined for anything else, such as a 30th of February. */
-export const parseInstant = (text: string): number | undefined => {
-  const [, year, month, day] = (INSTANT.exec(text) ?? []).map(Number)
-  if (year === undefined || month === undefined || day === undefined) return undefined
-  if (new Date(Date.UTC(year, month - 1, day)).getUTCDate() !== day) return undefined
-  const at = Date.parse(text)
-  return Number.isNaN(at) ? undefined : at
-}

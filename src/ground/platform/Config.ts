@@ -110,6 +110,7 @@ export const settings = {
   LIMITS_DIRECTORY_PER_MINUTE: int(60, "directory searches that an agent may make per minute", 1),
   LIMITS_DIRECTORY_PER_DAY: int(1_000, "directory searches that an agent may make in 24 hours", 1),
   LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: int(30, "directory searches without an API key that an IP address may make per minute", 1),
+  LIMITS_SEARCHES_PER_MINUTE: int(30, "searches of messages that an agent may make per minute", 1),
   LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes that an agent may set or lift per second", 1),
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
   LIMITS_REPLY_CALLS_PER_MINUTE: int(1_200, "calls of reply coordination that an agent may make per minute", 1),

@@ -24,6 +24,10 @@ export interface LargeAnswer {
 /** Annotates an endpoint whose answers can be larger than 256 kB. */
 export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/rates/LargeAnswer", { defaultValue: () => undefined })
 
+/** Searches that one process runs at once, and searches of one agent that may wait. */
+const SEARCHES = 2
+const SEARCHES_WAITING = 4
+
 /** The bytes of JSON that a message has besides its content and metadata. */
 const BESIDE_CONTENT = 2_048
 
@@ -39,6 +43,8 @@ export class LargeReads extends Context.Service<LargeReads, {
   readonly ofAgent: Bounded
   /** Runs the transfer of a file in a slot of this IP address, until the answer to the current request has left. */
   readonly file: <A, E, R>(address: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+  /** Runs a search in a slot of this agent, which has one. The slot is free again when the effect has ended. */
+  readonly search: <A, E, R>(agentId: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
   /** Runs the effect, which may take minutes, in a slot of this agent. The slot is free again when the effect has ended. */
   readonly during: Bounded
 }>()("parley/rates/LargeReads") {
@@ -57,7 +63,8 @@ export class LargeReads extends Context.Service<LargeReads, {
       const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES, cutMs }, timing)
       // The bound of transfers is the number of open files, so each transfer counts 1.
       const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES, cutMs }, timing)
-      const queues = [answers, files]
+      const searches = new LargeReadQueue({ waiting: SEARCHES_WAITING, bytes: SEARCHES, cutMs }, timing)
+      const queues = [answers, files, searches]
       yield* largeReads.at("under way").readsIn(() => queues.reduce((sum, { underWay }) => sum + underWay, 0))
       yield* largeReads.at("waiting").readsIn(() => queues.reduce((sum, { waiting }) => sum + waiting, 0))
       const perItem = { message: config.LIMITS_MESSAGE_BYTES + BESIDE_CONTENT }
@@ -66,6 +73,8 @@ export class LargeReads extends Context.Service<LargeReads, {
         new RateLimited({
           message: queue === answers
             ? `You have ${slots} large answers under way, and may not have more at once: read them first.`
+            : queue === searches
+            ? "You have a search under way, and others that wait for it: wait until it ends."
             : `Your address has ${slots} uploads and downloads under way, and may not have more at once: wait until one of them ends.`,
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })
@@ -104,15 +113,15 @@ export class LargeReads extends Context.Service<LargeReads, {
 
       const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Slot) => Effect.provideService(effect, Blocked, blocked)
 
-      const during = (slots: number): Bounded => (key, size, effect) =>
-        Effect.withFiber((fiber) => {
+      const during = <A, E, R>(queue: LargeReadQueue, key: string, slots: number, bytes: number, effect: Effect.Effect<A, E, R>) =>
+        Effect.suspend(() => {
           // Set in the turn in which the slot is granted, so that an interruption cannot lose the slot.
           let slot: Slot | undefined
           const granted = (it: Slot) => {
             slot = it
           }
           return Effect.ensuring(
-            Effect.flatMap(slotOf(answers, key, slots, bytesOf(size, fiber.context), granted), timed(effect)),
+            Effect.flatMap(slotOf(queue, key, slots, bytes, granted), timed(effect)),
             Effect.sync(() => slot?.left())
           )
         })
@@ -123,10 +132,13 @@ export class LargeReads extends Context.Service<LargeReads, {
         else source.reading = reading
       }
 
+      const readingDuring = (slots: number): Bounded => (key, size, effect) =>
+        Effect.withFiber((fiber) => during(answers, key, slots, bytesOf(size, fiber.context), effect))
+
       const untilLeft = (slots: number): Bounded => (key, size, effect) =>
         Effect.withFiber((fiber) => {
           const source = Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.source
-          if (!(source instanceof ServerRequest)) return during(slots)(key, size, effect)
+          if (!(source instanceof ServerRequest)) return readingDuring(slots)(key, size, effect)
           // A request that calls other endpoints for its answer has one slot for all these calls.
           if (source.reading !== undefined) return effect
           return Effect.flatMap(
@@ -147,7 +159,8 @@ export class LargeReads extends Context.Service<LargeReads, {
               effect
             )
           }),
-        during: during(config.HTTP_LARGE_READS)
+        search: (agentId, effect) => during(searches, agentId, 1, 1, effect),
+        during: readingDuring(config.HTTP_LARGE_READS)
       })
     })
   )

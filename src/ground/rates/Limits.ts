@@ -18,6 +18,7 @@ export const RATES: Readonly<Record<string, LimitName>> = {
   directory: "LIMITS_DIRECTORY_PER_MINUTE",
   directory_day: "LIMITS_DIRECTORY_PER_DAY",
   anonymous_directory: "LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE",
+  search: "LIMITS_SEARCHES_PER_MINUTE",
   mute_writes: "LIMITS_MUTE_WRITES_PER_SECOND",
   reply_calls: "LIMITS_REPLY_CALLS_PER_MINUTE",
   avatar_writes: "LIMITS_AVATAR_WRITES_PER_MINUTE",

@@ -103,3 +103,14 @@ export const iso = (ms: number): string => new Date(ms).toISOString()
 export const isoOrNull = (ms: number | null): string | null => ms === null ? null : iso(ms)
 
 export const DateTimeString = Schema.String.annotate({ format: "date-time" } as never)
+
+const INSTANT = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)$/i
+
+/** Parses an ISO 8601 time with its zone, to milliseconds. Undefined for anything else, such as a 30th of February. */
+export const parseInstant = (text: string): number | undefined => {
+  const [, year, month, day] = (INSTANT.exec(text) ?? []).map(Number)
+  if (year === undefined || month === undefined || day === undefined) return undefined
+  if (new Date(Date.UTC(year, month - 1, day)).getUTCDate() !== day) return undefined
+  const at = Date.parse(text)
+  return Number.isNaN(at) ? undefined : at
+}

@@ -1,0 +1,58 @@
+/** A character of a folded text, and the UTF-16 range of the original text that it was made of. */
+export interface Folded {
+  /** One code point. */
+  readonly char: string
+  readonly from: number
+  to: number
+}
+
+/** A letter, a digit, or a vowel sign that belongs to a letter. Anything else separates words. */
+const IN_WORD = /^[\p{L}\p{N}\p{M}]$/u
+/** A character of a script that is written without spaces between words. */
+const UNSPACED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]$/u
+/**
+ * Marks that are dropped: accents, which all scripts share, and the vowel points of Hebrew and Arabic. The vowel signs of Indic scripts
+ * and the voiced marks of kana stay, because words without them are other words.
+ */
+const DROPPED_MARKS = /(?![\u3099\u309a])[\p{Script=Inherited}\u0591-\u05c7\u0610-\u061a\u06d6-\u06ed]/gu
+/** One code point, or the parts of one Hangul syllable. */
+const PIECES = /[\u1100-\u1112][\u1161-\u1175][\u11a8-\u11c2]?|[\u30a1-\u30fa\u3041-\u3094][\u3099\u309a]|[^]/gu
+
+export const isInWord = (char: string): boolean => IN_WORD.test(char)
+export const isUnspaced = (char: string): boolean => UNSPACED.test(char)
+
+const withoutMarks = (text: string): string => text.normalize("NFKD").replace(DROPPED_MARKS, "")
+
+/** Folds a piece of text: compatibility forms (NFKC), lower case, no accents. The way by upper case also folds `ß` and the final sigma. */
+const folded = (piece: string): string => withoutMarks(withoutMarks(piece).toUpperCase().toLowerCase()).normalize("NFC")
+
+/** The folded pieces that were needed before. A full map is cleared, so that it stays small. */
+const known = new Map<string, string>()
+const MOST_KNOWN = 4_096
+
+const foldedPiece = (piece: string): string => {
+  let result = known.get(piece)
+  if (result !== undefined) return result
+  result = folded(piece)
+  if (known.size >= MOST_KNOWN) known.clear()
+  known.set(piece, result)
+  return result
+}
+
+/**
+ * Folds a text for comparison. Each folded character has the range of the characters of `text` that it was made of. A dropped mark belongs
+ * to the range of the character before it.
+ */
+export const fold = (text: string): ReadonlyArray<Folded> => {
+  const result: Array<Folded> = []
+  let from = 0
+  for (const [piece] of text.matchAll(PIECES)) {
+    const to = from + piece.length
+    const chars = foldedPiece(piece)
+    const last = result.at(-1)
+    if (chars === "" && last !== undefined && last.to === from) last.to = to
+    for (const char of chars) result.push({ char, from, to })
+    from = to
+  }
+  return result
+}

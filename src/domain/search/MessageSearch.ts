@@ -1,0 +1,200 @@
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Agents } from "#domain/agents/Agents"
+import { ConversationNotFound } from "#domain/conversations/Conversation"
+import { Conversations } from "#domain/conversations/Conversations"
+import { isGroupId } from "#domain/messages/GroupReads"
+import { turn } from "#domain/messages/MessagePage"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { decodeCursor, encodeCursor } from "#ground/wire/Page"
+import { Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { queryOf, type Scope } from "./Lexemes.ts"
+import { type Highlight, highlightsOf, type Term, termsOf } from "./SearchQuery.ts"
+import { type Position, type Searched, SearchRepo } from "./SearchRepo.ts"
+import { split, type Window, windows } from "./Windows.ts"
+import { isBehind, WordIndex } from "./WordIndex.ts"
+
+/** Conversations of the caller that one statement reads. */
+const SLICE = 500
+/** One statement finds up to this many candidates. A part of a search with more is split. */
+const SOME = 1_000
+/** Candidates of a day that has more. */
+const NEWEST = 200
+/** Tokens of a look-up in one statement. */
+const TOKENS = 1_000
+/** Messages that are compared with the history at once. */
+const COMPARED = 20
+/** How long a search indexes messages, and when it stops and returns a cursor instead. Below the deadline of reads. */
+const INDEXING_MS = 1_200
+const SEARCHING_MS = 2_500
+const DAY_MS = 86_400_000
+
+export interface SearchQuery {
+  readonly q: string
+  readonly conversationId: string | null
+  /** The handle of the sender. */
+  readonly from: string | null
+  /** Milliseconds, exclusive. */
+  readonly after: number | null
+  /** Milliseconds, exclusive. */
+  readonly before: number | null
+  readonly limit: number
+  readonly cursor: string | null
+}
+
+/** A message that matches, as JSON text, and where. */
+export interface Hit {
+  readonly json: string
+  readonly highlights: ReadonlyArray<Highlight>
+}
+
+export interface SearchResult {
+  readonly hits: ReadonlyArray<Hit>
+  readonly nextCursor: string | null
+  /** Whether all messages that the caller may see are indexed. */
+  readonly complete: boolean
+}
+
+/** The place after which the next page goes on. */
+const Cursor = Schema.Struct({
+  at: Schema.Int,
+  conversationId: Schema.String.check(Schema.isPattern(/^[A-Za-z0-9_-]{0,70}$/)),
+  seq: Schema.Int
+})
+
+/** The place before all messages of a time. */
+const before = (at: number): Position => ({ at, conversationId: "", seq: 0 })
+
+/** Whether a position comes after another one in the results. */
+const isBelow = (one: Position, other: Position): boolean =>
+  one.at !== other.at
+    ? one.at < other.at
+    : one.conversationId !== other.conversationId
+    ? one.conversationId < other.conversationId
+    : one.seq < other.seq
+
+/** Searches the messages that an agent may see (wire.md S). */
+export class MessageSearch extends Context.Service<MessageSearch, {
+  readonly search: (
+    agentId: string,
+    query: SearchQuery
+  ) => Effect.Effect<SearchResult, ConversationNotFound | ValidationFailed | Unavailable>
+}>()("parley/search/MessageSearch") {
+  static readonly layer = Layer.effect(
+    MessageSearch,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const conversations = yield* Conversations
+      const index = yield* WordIndex
+      const repo = yield* SearchRepo
+      const monotonic = monotonicMillis(yield* Clock.Clock)
+
+      /** The conversations that a search goes through, and what it may show of them. */
+      const searchedBy = Effect.fnUntraced(function*(agentId: string, conversationId: string | null) {
+        if (conversationId !== null) {
+          const one = yield* repo.searchedOne(agentId, conversationId)
+          return one === undefined ? yield* new ConversationNotFound() : [one]
+        }
+        const all: Array<Searched> = []
+        for (let above = "";;) {
+          const slice = yield* repo.searched(agentId, above, SLICE)
+          all.push(...slice)
+          if (slice.length < SLICE) return all
+          above = slice.at(-1)!.conversationId
+          yield* turn
+        }
+      })
+
+      /** The messages at some positions that the caller sees and that have all terms, in the order of the positions. */
+      const compare = Effect.fnUntraced(function*(agentId: string, terms: ReadonlyArray<Term>, positions: ReadonlyArray<Position>) {
+        const visible = yield* conversations.visible(agentId, positions)
+        const found = new Map<string, Hit>()
+        for (const { json, message } of visible) {
+          const { text } = JSON.parse(message.content) as { readonly text?: string }
+          const highlights = text === undefined ? undefined : highlightsOf(terms, text)
+          if (highlights !== undefined) found.set(`${message.conversationId} ${message.seq}`, { json, highlights })
+        }
+        return positions.flatMap((position) => {
+          const hit = found.get(`${position.conversationId} ${position.seq}`)
+          return hit === undefined ? [] : [{ hit, position }]
+        })
+      })
+
+      const search = Effect.fn("MessageSearch.search")(function*(agentId: string, query: SearchQuery) {
+        const until = monotonic() + SEARCHING_MS
+        const terms = termsOf(query.q)
+        if ("wrong" in terms) return yield* ValidationFailed.field("q", terms.wrong)
+        const start = query.cursor === null ? null : yield* decodeCursor(Cursor)(query.cursor)
+        const sender = query.from === null ? null : yield* agents.byHandle(query.from)
+        const known = (yield* searchedBy(agentId, query.conversationId)).filter(({ hiddenThrough, lastSeq }) => lastSeq > hiddenThrough)
+        const searched = yield* index.follow(known, INDEXING_MS)
+        const complete = !searched.some(isBehind)
+        if (sender === undefined || searched.length === 0) return { hits: [], nextCursor: null, complete }
+
+        const groupIds = searched.flatMap(({ conversationId }) => isGroupId(conversationId) ? [conversationId] : [])
+        const scope: Scope = {
+          callerId: agentId,
+          counterpartyId: query.conversationId === null ? null : searched[0]!.counterpartyId,
+          direct: groupIds.length < searched.length,
+          groupIds,
+          from: sender?.id ?? null
+        }
+        const hiddenThrough = new Map(searched.map((one) => [one.conversationId, one.hiddenThrough]))
+        const isHidden = ({ conversationId, seq }: Position) => seq <= (hiddenThrough.get(conversationId) ?? Number.MAX_SAFE_INTEGER)
+
+        // A clock that was set back can have given a message a time outside the times of its conversation.
+        const oldest = Math.min(...searched.map(({ createdAt }) => createdAt)) - DAY_MS
+        const newest = Math.max(...searched.map(({ lastMessageAt }) => lastMessageAt)) + DAY_MS
+        const since = Math.max(oldest, query.after === null ? oldest : query.after + 1, 0)
+        let below = before(Math.min(newest, query.before ?? newest))
+        if (start !== null && isBelow(start, below)) below = start
+        const found: Array<{ readonly hit: Hit; readonly position: Position }> = []
+
+        /** Goes through a window. Returns true if the search has to stop, because the page is full or the time is over. */
+        const through = Effect.fnUntraced(function*(window: Window): Effect.fn.Return<boolean, Unavailable> {
+          const text = queryOf(scope, terms, window.periods)
+          const from = Math.max(since, window.from)
+          for (let how: "some" | "newest" = "some"; text !== undefined;) {
+            if (monotonic() > until) return true
+            const most = how === "some" ? SOME : NEWEST
+            const rows = yield* repo.find[how](text, from, isBelow(below, before(window.to)) ? below : before(window.to), most)
+            yield* turn
+            if (how === "some" && rows.length === most) {
+              const parts = split(window)
+              if (parts === undefined) {
+                how = "newest"
+                continue
+              }
+              for (const part of parts) if (yield* through(part)) return true
+              return false
+            }
+            const seen = rows.filter((row) => !isHidden(row))
+            for (let at = 0; at < seen.length; at += COMPARED) {
+              const compared = seen.slice(at, at + COMPARED)
+              found.push(...yield* compare(agentId, terms, compared))
+              below = compared.at(-1)!
+              if (found.length > query.limit || monotonic() > until) return true
+            }
+            const last = rows.at(-1)
+            if (rows.length < most || last === undefined) break
+            below = last
+          }
+          if (isBelow(before(from), below)) below = before(from)
+          return false
+        })
+
+        const perMonth = 2 + groupIds.length
+        let isOver = true
+        for (const window of below.at < since ? [] : windows(since, below.at, Math.ceil(TOKENS / perMonth))) {
+          if (!(yield* through(window))) continue
+          isOver = false
+          break
+        }
+        const page = found.slice(0, query.limit)
+        const next = found.length > query.limit ? page.at(-1)!.position : below
+        return { hits: page.map(({ hit }) => hit), nextCursor: isOver ? null : encodeCursor(next), complete }
+      })
+
+      return MessageSearch.of({ search })
+    })
+  )
+}

@@ -1,0 +1,59 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Authorization } from "#domain/auth/Authorization"
+import { OwnBudget } from "#domain/auth/Budgets"
+import { ConversationNotFound } from "#domain/conversations/Conversation"
+import { replyWhenRead } from "#domain/conversations/MessagesExamples"
+import { Message } from "#domain/messages/Message"
+import { documented } from "#ground/http/Documented"
+import { LargeAnswer } from "#ground/rates/LargeReads"
+import { Limit } from "#ground/wire/Page"
+import { HandleInput, Text } from "#ground/wire/Text"
+import { RateLimited } from "#ground/wire/WireError"
+
+/** How many messages a page of results holds. */
+export const RESULTS: LargeAnswer = { usual: 20, max: 50, bytes: "message" }
+
+/** A message that was found, and where its text has the words: pairs of UTF-16 offsets, the end exclusive. */
+export const FoundMessage = Schema.Struct({
+  ...Message.fields,
+  highlights: Schema.Array(Schema.Tuple([Schema.Int, Schema.Int]))
+}).annotate({ identifier: "FoundMessage" })
+
+const DateTimeInput = Schema.String.annotate({ format: "date-time" } as never)
+
+const query = {
+  q: Text(2, 200),
+  conversation_id: Schema.optionalKey(Text(1, 64)),
+  from: Schema.optionalKey(HandleInput),
+  after: Schema.optionalKey(DateTimeInput),
+  before: Schema.optionalKey(DateTimeInput),
+  limit: Schema.optionalKey(Limit),
+  cursor: Schema.optionalKey(Schema.String)
+}
+
+const found: typeof FoundMessage.Type = { ...replyWhenRead, highlights: [[17, 25]] }
+
+/** Searches the messages of the caller (wire.md S). */
+export class SearchApi extends HttpApiGroup.make("search")
+  .add(
+    HttpApiEndpoint.get("search", "/v1/messages/search", {
+      query,
+      success: Schema.Struct({
+        messages: Schema.Array(FoundMessage),
+        next_cursor: Schema.NullOr(Schema.String),
+        complete: Schema.Boolean
+      }).annotate({ identifier: "FoundMessages" }),
+      error: [ConversationNotFound, RateLimited]
+    }).annotate(LargeAnswer, RESULTS).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Search messages",
+      description: "Lists the messages with all words of q, newest first, among those that the history shows the caller. A word with * at its " +
+        "end stands for all words that begin so. highlights has the places in content.text. If complete is false, older messages are still " +
+        "being indexed: ask again.",
+      parameters: { q: "program*" },
+      answer: { messages: [found], next_cursor: null, complete: true }
+    }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Search", description: "Find messages by their words." }))
+{}

@@ -1,0 +1,56 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { CurrentAgent } from "#domain/auth/Authorization"
+import * as Endpoints from "#ground/http/Endpoints"
+import { Config } from "#ground/platform/Config"
+import { LargeReads } from "#ground/rates/LargeReads"
+import { RateLimits } from "#ground/rates/RateLimits"
+import { parseInstant } from "#ground/wire/Text"
+import { ValidationFailed } from "#ground/wire/WireError"
+import { MessageSearch } from "./MessageSearch.ts"
+import { RESULTS, SearchApi } from "./SearchApi.ts"
+
+/** The milliseconds of an ISO time, or `null` if there is none. */
+const timeOf = (field: string, text: string | undefined): Effect.Effect<number | null, ValidationFailed> => {
+  if (text === undefined || text === "") return Effect.succeed(null)
+  const at = parseInstant(text)
+  return at === undefined ? Effect.fail(ValidationFailed.field(field, "must be an ISO 8601 date-time with its zone")) : Effect.succeed(at)
+}
+
+const givenOrNull = (text: string | undefined): string | null => text === undefined || text === "" ? null : text
+
+export const SearchHttp = Endpoints.group(
+  Endpoints.apiOf(SearchApi),
+  "search",
+  Effect.fnUntraced(function*(handlers) {
+    const config = yield* Config
+    const limits = yield* RateLimits
+    const reads = yield* LargeReads
+    const messages = yield* MessageSearch
+    const rate = { name: "search", limit: config.LIMITS_SEARCHES_PER_MINUTE, windowMs: 60_000, window: "minute" }
+
+    return handlers.handleAll({
+      search: Effect.fnUntraced(function*({ query }) {
+        const agent = yield* CurrentAgent
+        yield* limits.take(rate, agent.id)
+        const { complete, hits, nextCursor } = yield* reads.search(
+          agent.id,
+          messages.search(agent.id, {
+            q: query.q,
+            conversationId: givenOrNull(query.conversation_id),
+            from: givenOrNull(query.from),
+            after: yield* timeOf("after", query.after),
+            before: yield* timeOf("before", query.before),
+            limit: Math.min(query.limit ?? RESULTS.usual, RESULTS.max),
+            cursor: givenOrNull(query.cursor)
+          })
+        )
+        const found = hits.map(({ highlights, json }) => `${json.slice(0, -1)},"highlights":${JSON.stringify(highlights)}}`)
+        return HttpServerResponse.text(
+          `{"messages":[${found.join(",")}],"next_cursor":${JSON.stringify(nextCursor)},"complete":${complete}}`,
+          { contentType: "application/json" }
+        )
+      })
+    })
+  })
+)

@@ -1,0 +1,15 @@
+import type { OwnedTable } from "#ground/database/Tables"
+
+/** The words of messages. Both tables are a cache of `messages`. */
+export const searchTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "message_words",
+    retention: { jobs: ["message_words_gone"] },
+    notExported: "the words of the messages, for searches"
+  },
+  {
+    table: "message_word_ranges",
+    retention: { kept: "a conversation stays listed without its messages" },
+    notExported: "how many messages have their words in message_words"
+  }
+]

@@ -1,0 +1,65 @@
+import { dayOf, MONTH, monthOf, type Periods, startOfDay } from "./Lexemes.ts"
+
+/** A part of the time that a search goes through. A search takes its parts from the newest to the oldest. */
+export interface Window {
+  readonly periods: Periods
+  /** Milliseconds: the beginning, and the end (exclusive). */
+  readonly from: number
+  readonly to: number
+}
+
+/** The numbers from `last` down to `first`. */
+const down = (last: number, first: number): ReadonlyArray<number> => Array.from({ length: last - first + 1 }, (_, i) => last - i)
+
+const ofDays = (last: number, first: number): Window => ({
+  periods: { days: down(last, first) },
+  from: startOfDay(first),
+  to: startOfDay(last + 1)
+})
+
+const ofMonths = (last: number, first: number): Window => ({
+  periods: { months: down(last, first) },
+  from: startOfDay(first * MONTH),
+  to: startOfDay((last + 1) * MONTH)
+})
+
+/** The days of a search that are looked at one by one, and then together, before its months. */
+const DAYS = 7
+const MONTHS = [1, 3, 9]
+
+/**
+ * The parts of a search between two times: the newest day, the days before it, and then longer and longer parts, because a common word
+ * has enough hits in the newest day, and a rare one is found with few look-ups. A part of months has at most `most` months.
+ */
+export function* windows(from: number, to: number, most: number): Generator<Window> {
+  const lastDay = dayOf(to)
+  const firstDay = dayOf(from)
+  yield ofDays(lastDay, lastDay)
+  let day = lastDay - 1
+  if (day < firstDay) return
+  const newest = Math.max(firstDay, lastDay - DAYS + 1)
+  // The days end where a month ends, so that no day is looked up a second time by its month.
+  yield ofDays(day, newest)
+  day = newest - 1
+  if (day < firstDay) return
+  const startOfMonth = monthOf(day) * MONTH
+  if (day !== startOfMonth + MONTH - 1) {
+    yield { ...ofMonths(monthOf(day), monthOf(day)), to: startOfDay(day + 1) }
+    day = startOfMonth - 1
+  }
+  let month = monthOf(day)
+  const first = monthOf(firstDay)
+  for (let i = 0; month >= first; i++) {
+    const length = Math.max(1, Math.min(MONTHS[i] ?? Number.MAX_SAFE_INTEGER, most))
+    const last = month
+    month = Math.max(first, last - length + 1) - 1
+    yield ofMonths(last, month + 1)
+  }
+}
+
+/** Splits a part with too many hits into shorter ones, newest first; undefined for a day, which is not split. */
+export const split = ({ from, periods, to }: Window): ReadonlyArray<Window> | undefined => {
+  if ("days" in periods) return periods.days.length === 1 ? undefined : periods.days.map((day) => ofDays(day, day))
+  if (periods.months.length > 1) return periods.months.map((month) => ofMonths(month, month))
+  return down(dayOf(to - 1), dayOf(from)).map((day) => ofDays(day, day))
+}

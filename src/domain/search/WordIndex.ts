@@ -1,0 +1,184 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { Batch } from "#ground/cluster/Job"
+import { isGroupId } from "#domain/messages/GroupReads"
+import { turn } from "#domain/messages/MessagePage"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import type { Unavailable } from "#ground/wire/WireError"
+import { lexemesOf, vectorOf } from "./Lexemes.ts"
+import { type Move, type Piece, type Range, type Searched, SearchRepo, type Unindexed, type WordsRow } from "./SearchRepo.ts"
+import { wordsIn } from "./Words.ts"
+
+/** A search indexes up to this many messages. The job indexes the rest. */
+export const MOST_FIRST = 2_000
+/** Messages that are read at once. */
+const STEP = 50
+/** One statement adds about this many lexemes, because a statement stops the process on PGlite. */
+const LEXEMES = 400
+/** How long the words of messages are made before other work gets a turn. */
+const TURN_MS = 5
+/** The job reads this many conversations at once, `STEP` messages together. */
+const CONVERSATIONS = 5
+/** Conversations that one statement leaves to the job. */
+const LEFT = 200
+const SWEPT = { conversations: 50, messages: 20 }
+
+/** A piece to index, the range of its conversation now, and the range when the piece is indexed. */
+interface Work {
+  readonly piece: Piece
+  readonly was: Range | null
+  readonly range: Range
+}
+
+/** Whether history may show the agent messages whose words are not in the index. */
+export const isBehind = ({ hiddenThrough, lastSeq, range }: Searched): boolean =>
+  lastSeq > hiddenThrough && (range === null || range.through < lastSeq || range.from > Math.max(hiddenThrough, 0))
+
+/** The next messages of a conversation to index, up to `most`, and what the range will be. Newer messages come first. */
+export const nextWork = (conversationId: string, lastSeq: number, range: Range | null, most: number, budget: number): Work => {
+  // If too many messages have come, the range begins again with the newest. What is indexed already costs little the second time.
+  const known = range !== null && lastSeq - range.through <= budget ? range : null
+  if (known !== null && known.through < lastSeq) {
+    const through = Math.min(lastSeq, known.through + most)
+    return { piece: { conversationId, after: known.through, through }, was: range, range: { from: known.from, through } }
+  }
+  const { from, through } = known ?? { from: lastSeq, through: lastSeq }
+  const after = Math.max(0, from - most)
+  return { piece: { conversationId, after, through: from }, was: range, range: { from: after, through } }
+}
+
+const textOf = (content: string): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
+
+/**
+ * The words of messages in `message_words`, a cache that searches fill. A send does not know it. The words of a conversation are those of
+ * a range of its messages, whose end follows the newest message and whose beginning moves towards the first one. Several processes may
+ * index the same messages: words are added once, and a range moves only from where it was read.
+ */
+export class WordIndex extends Context.Service<WordIndex, {
+  /**
+   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, and not longer than `ms`. Returns the conversations with their
+   * new ranges.
+   */
+  readonly follow: (conversations: ReadonlyArray<Searched>, ms: number) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
+  /** Indexes some messages of conversations in which somebody has searched. */
+  readonly step: Effect.Effect<Batch, Unavailable>
+  /** Goes through a slice of the conversations and removes the words of messages that no longer exist. */
+  readonly sweep: Effect.Effect<Batch, Unavailable>
+}>()("parley/search/WordIndex") {
+  static readonly layer = Layer.effect(
+    WordIndex,
+    Effect.gen(function*() {
+      const repo = yield* SearchRepo
+      const monotonic = monotonicMillis(yield* Clock.Clock)
+
+      /** Makes the words of messages, with a turn for other work after some of them. */
+      const wordsOf = Effect.fnUntraced(function*(messages: ReadonlyArray<Unindexed>) {
+        const made: Array<{ readonly row: WordsRow; readonly lexemes: number }> = []
+        let began = performance.now()
+        for (const message of messages) {
+          const text = textOf(message.content)
+          const words = text === undefined ? undefined : wordsIn(text)
+          if (words !== undefined && words.size > 0) {
+            const lexemes = lexemesOf({ ...message, words })
+            made.push({ row: { ...message, words: vectorOf(lexemes) }, lexemes: lexemes.length })
+          }
+          if (performance.now() - began < TURN_MS) continue
+          yield* turn
+          began = performance.now()
+        }
+        return made
+      })
+
+      /** Adds words in statements of a bounded size. */
+      const add = Effect.fnUntraced(function*(made: ReadonlyArray<{ readonly row: WordsRow; readonly lexemes: number }>) {
+        let rows: Array<WordsRow> = []
+        let size = 0
+        for (const { lexemes, row } of made) {
+          if (size > 0 && size + lexemes > LEXEMES) {
+            yield* repo.add(rows)
+            yield* turn
+            rows = []
+            size = 0
+          }
+          rows.push(row)
+          size += lexemes
+        }
+        if (rows.length > 0) yield* repo.add(rows)
+      })
+
+      /** Indexes pieces of conversations and moves the ranges. Returns the new ranges by conversation. */
+      const index = Effect.fnUntraced(function*(work: ReadonlyArray<Work>) {
+        const ordered = work.toSorted((one, other) => one.piece.conversationId < other.piece.conversationId ? -1 : 1)
+        const messages = yield* repo.read(ordered.map(({ piece }) => ({ ...piece, direct: !isGroupId(piece.conversationId) })))
+        const counts = new Map<string, number>()
+        for (const { conversationId } of messages) counts.set(conversationId, (counts.get(conversationId) ?? 0) + 1)
+        yield* add(yield* wordsOf(messages))
+        const moves = ordered.map(({ piece, range, was }): Move => {
+          // Messages are removed only at the beginning of a conversation, so a gap means that the rest is gone.
+          const isFirst = piece.after === range.from && (counts.get(piece.conversationId) ?? 0) < piece.through - piece.after
+          return { conversationId: piece.conversationId, was, range: isFirst ? { ...range, from: 0 } : range }
+        })
+        yield* repo.move(moves)
+        yield* turn
+        return new Map(moves.map(({ conversationId, range }) => [conversationId, range]))
+      })
+
+      /** Leaves conversations of which nothing is indexed yet to the job. */
+      const leave = Effect.fnUntraced(function*(conversations: ReadonlyArray<Searched>) {
+        for (let at = 0; at < conversations.length; at += LEFT) {
+          yield* repo.move(conversations.slice(at, at + LEFT).map(({ conversationId, lastSeq }) => ({
+            conversationId,
+            was: null,
+            range: { from: lastSeq, through: lastSeq }
+          })))
+          yield* turn
+        }
+      })
+
+      /** Kept in memory. A job that moves to another node starts over. */
+      let aboveStep = ""
+      let aboveSweep = ""
+
+      return WordIndex.of({
+        follow: Effect.fn("WordIndex.follow")(function*(conversations, ms) {
+          const until = monotonic() + ms
+          const current = new Map(conversations.map((one) => [one.conversationId, one]))
+          let waiting = conversations.filter(isBehind).toSorted((one, other) => other.lastMessageAt - one.lastMessageAt)
+          let budget = MOST_FIRST
+          while (waiting.length > 0 && budget > 0 && monotonic() < until) {
+            const work: Array<Work> = []
+            let room = Math.min(STEP, budget)
+            for (const { conversationId, lastSeq } of waiting) {
+              if (room === 0) break
+              const { range } = current.get(conversationId)!
+              const next = nextWork(conversationId, lastSeq, range, room, budget)
+              work.push(next)
+              room -= next.piece.through - next.piece.after
+            }
+            budget -= Math.min(STEP, budget) - room
+            const ranges = yield* index(work)
+            for (const [conversationId, range] of ranges) current.set(conversationId, { ...current.get(conversationId)!, range })
+            waiting = waiting.filter(({ conversationId }) => isBehind(current.get(conversationId)!))
+          }
+          yield* leave(waiting.filter(({ conversationId }) => current.get(conversationId)!.range === null))
+          return [...current.values()]
+        }),
+        step: Effect.gen(function*() {
+          const rows = yield* repo.pending(aboveStep, CONVERSATIONS)
+          aboveStep = rows.length < CONVERSATIONS ? "" : rows.at(-1)!.conversationId
+          if (rows.length === 0) return { rows: 0, more: false }
+          const work = rows.map(({ conversationId, range }) =>
+            nextWork(conversationId, range.through, range, Math.floor(STEP / rows.length), MOST_FIRST)
+          )
+          yield* index(work)
+          return { rows: work.reduce((sum, { piece }) => sum + piece.through - piece.after, 0), more: true }
+        }),
+        sweep: Effect.gen(function*() {
+          const { last, removed, slice } = yield* repo.sweep(aboveSweep, SWEPT.conversations, SWEPT.messages)
+          // A slice with something to remove is read again, because one statement removes only a part of it.
+          if (removed === 0) aboveSweep = slice < SWEPT.conversations || last === null ? "" : last
+          return { rows: removed, more: removed > 0 || aboveSweep !== "" }
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,60 @@
+import { type Folded, fold, isInWord, isUnspaced } from "./Folding.ts"
+
+/** The index has this many characters of a word. */
+export const LONGEST = 32
+/** A message is found by its first words, up to this many different ones. */
+export const MOST_WORDS = 1_000
+
+/**
+ * A run of characters without a separator: a word, or characters of a script without spaces (`unspaced`), in which every place can begin
+ * a word.
+ */
+export interface Run {
+  readonly chars: ReadonlyArray<Folded>
+  readonly text: string
+  readonly isUnspaced: boolean
+}
+
+/** Splits a folded text into runs. */
+export const runsOf = (folded: ReadonlyArray<Folded>): ReadonlyArray<Run> => {
+  const runs: Array<Run> = []
+  let chars: Array<Folded> = []
+  let unspaced = false
+  const end = () => {
+    if (chars.length > 0) runs.push({ chars, text: chars.map(({ char }) => char).join(""), isUnspaced: unspaced })
+    chars = []
+  }
+  for (const one of folded) {
+    if (!isInWord(one.char)) {
+      end()
+      continue
+    }
+    const isOf = isUnspaced(one.char)
+    if (isOf !== unspaced) end()
+    unspaced = isOf
+    chars.push(one)
+  }
+  end()
+  return runs
+}
+
+/** The first characters of a text. */
+export const shortened = (text: string): string => text.length <= LONGEST ? text : [...text].slice(0, LONGEST).join("")
+
+/** The pairs of neighbours in an unspaced run, and its last character. So a pair begins at each character but the last. */
+const pairs = ({ chars }: Run): ReadonlyArray<string> => chars.map(({ char }, i) => char + (chars[i + 1]?.char ?? ""))
+
+/** The different words by which a text is found, in the order of their first occurrence. */
+export const wordsOf = (runs: ReadonlyArray<Run>): ReadonlySet<string> => {
+  const words = new Set<string>()
+  for (const run of runs) {
+    for (const word of run.isUnspaced ? pairs(run) : [shortened(run.text)]) {
+      if (words.size === MOST_WORDS) return words
+      words.add(word)
+    }
+  }
+  return words
+}
+
+/** The words by which the text of a message is found. */
+export const wordsIn = (text: string): ReadonlySet<string> => wordsOf(runsOf(fold(text)))

@@ -1,0 +1,150 @@
+import { assert, describe, it } from "@effect/vitest"
+import fc from "fast-check"
+import { fold, isInWord } from "#domain/search/Folding"
+import { lexemesOf, vectorOf } from "#domain/search/Lexemes"
+import { highlightsOf, lookupsOf, MOST_HIGHLIGHTS, type Term, termsOf } from "#domain/search/SearchQuery"
+import { LONGEST, MOST_WORDS, wordsIn } from "#domain/search/Words"
+
+const folded = (text: string): string => fold(text).map(({ char }) => char).join("")
+
+const terms = (q: string): ReadonlyArray<Term> => {
+  const found = termsOf(q)
+  return "wrong" in found ? assert.fail(`${q} ${found.wrong}`) : found
+}
+
+const wrong = (q: string): string => {
+  const found = termsOf(q)
+  return "wrong" in found ? found.wrong : assert.fail(`${q} is a query`)
+}
+
+/** The parts of a text that a query highlights. */
+const marked = (q: string, text: string): ReadonlyArray<string> | undefined =>
+  highlightsOf(terms(q), text)?.map(([from, to]) => text.slice(from, to))
+
+/** Texts of many scripts, with compatibility forms, marks, surrogate pairs and Hangul syllables in parts. */
+const text = fc.array(
+  fc.oneof(
+    fc.string({ unit: "grapheme", maxLength: 8 }),
+    fc.string({ unit: "binary", maxLength: 4 }),
+    fc.constantFrom(
+      "straße", "STRASSE", "ﬁne", "e\u0301te\u0301", "ｆｕｌｌ", "㍿", "½", "İstanbul", "ΟΔΟΣ", "οδος", "한국어", "\u1112\u1161\u11ab", "が", "か\u3099", "हिन्दी",
+      "東京都", "𝐛𝐨𝐥𝐝", "👩‍💻", "don't", "snake_case", "a".repeat(40)
+    )
+  ),
+  { maxLength: 12 }
+).map((parts) => parts.join(" "))
+
+describe("fold", () => {
+  it("folds case, accents and compatibility forms", () => {
+    for (
+      const [one, other] of [
+        ["Été", "ete"], ["E\u0301te\u0301", "ete"], ["STRASSE", "strasse"], ["Straße", "strasse"], ["ﬁne", "fine"], ["ｆｕｌｌ", "full"],
+        ["ΟΔΟΣ", "οδοσ"], ["οδος", "οδοσ"], ["İstanbul", "istanbul"], ["𝐛𝐨𝐥𝐝", "bold"], ["\u1112\u1161\u11ab", "한"], ["か\u3099", "が"],
+        ["①", "1"], ["שָׁלוֹם", "שלום"], ["مُحَمَّد", "محمد"], ["हिन्दी", "हिन्दी"]
+      ] as const
+    ) assert.strictEqual(folded(one), other, one)
+    assert.notStrictEqual(folded("が"), folded("か"))
+  })
+
+  it("folds a folded text to itself, and its ranges are ordered pieces of the text", () =>
+    fc.assert(fc.property(text, (text) => {
+      const once = folded(text)
+      assert.strictEqual(folded(once), once)
+      let end = 0
+      let last = -1
+      for (const { from, to } of fold(text)) {
+        assert.isTrue(from < to && to <= text.length)
+        // Several characters can come of one range.
+        assert.isTrue(from >= end || from === last)
+        assert.isTrue(text.slice(from, to).isWellFormed() || !text.isWellFormed())
+        last = from
+        end = to
+      }
+    })))
+})
+
+describe("wordsIn", () => {
+  it("splits at everything that is no letter and no digit, and takes scripts without spaces in pairs", () => {
+    assert.deepStrictEqual([...wordsIn("Don't use snake_case, v2.0 (or e-mail)!")], [
+      "don", "t", "use", "snake", "case", "v2", "0", "or", "e", "mail"
+    ])
+    assert.deepStrictEqual([...wordsIn("東京都 go言語")], ["東京", "京都", "都", "go", "言語", "語"])
+    assert.deepStrictEqual([...wordsIn("💥 … !")], [])
+    assert.strictEqual(wordsIn("a".repeat(500)).values().next().value, "a".repeat(LONGEST))
+    assert.strictEqual(wordsIn(Array.from({ length: 3_000 }, (_, i) => `w${i}`).join(" ")).size, MOST_WORDS)
+  })
+
+  it("makes lexemes that need no escape in PostgreSQL", () =>
+    fc.assert(fc.property(text, fc.nat(), (text, createdAt) => {
+      const lexemes = lexemesOf({
+        conversationId: "conv_abcdefgh-_345678",
+        senderId: "agt_abcdefgh-_345678",
+        recipientId: null,
+        createdAt,
+        words: wordsIn(text)
+      })
+      for (const lexeme of lexemes) assert.match(lexeme, /^[-_\p{L}\p{N}\p{M}]+$/u)
+      assert.strictEqual(vectorOf(["a", "b"]), "'a' 'b'")
+    })))
+})
+
+describe("termsOf", () => {
+  it("reads words, prefixes and runs of unspaced scripts", () => {
+    assert.deepStrictEqual(terms("Hello hello WOR* 東京"), [
+      { text: "hello", isPrefix: false, isUnspaced: false },
+      { text: "wor", isPrefix: true, isUnspaced: false },
+      { text: "東京", isPrefix: false, isUnspaced: true }
+    ])
+    assert.deepStrictEqual(terms("b wörd *").map(({ isPrefix, text }) => `${text} ${isPrefix}`), ["b false", "word false"])
+  })
+
+  it("refuses a query without words, with too many, and with a short prefix", () => {
+    assert.strictEqual(wrong("... !"), "must have a word")
+    assert.strictEqual(wrong("a b c d e f g h i"), "must have at most 8 words")
+    assert.strictEqual(wrong("wo*"), "must have 3 letters or digits before *")
+    assert.strictEqual(terms("a b c d e f g h a").length, 8)
+  })
+})
+
+describe("highlightsOf", () => {
+  it("finds words whole, prefixes, and runs anywhere", () => {
+    assert.deepStrictEqual(marked("go", "Go, gone, GO"), ["Go", "GO"])
+    assert.deepStrictEqual(marked("gon*", "Go, gone, GONG"), ["gone", "GONG"])
+    assert.deepStrictEqual(marked("go gone", "Go, gone, GO"), ["Go", "gone", "GO"])
+    assert.isUndefined(marked("go missing", "Go, gone, GO"))
+    assert.deepStrictEqual(marked("京都", "東京都の京都"), ["京都", "京都"])
+    assert.deepStrictEqual(marked("都", "東京都の"), ["都"])
+    assert.isUndefined(marked("東都", "東京都"))
+    assert.deepStrictEqual(marked("ete", "l'e\u0301te\u0301, ÉTÉ"), ["e\u0301te\u0301", "ÉTÉ"])
+    assert.deepStrictEqual(marked("strasse", "👩‍💻 Straße"), ["Straße"])
+    assert.deepStrictEqual(marked("株式会社", "前㍿後"), ["㍿"])
+    assert.strictEqual(marked("x", "x ".repeat(100))?.length, MOST_HIGHLIGHTS)
+    assert.isUndefined(marked(`${"a".repeat(32)}b`, "a".repeat(40)), "the index shortens words, the answer does not")
+  })
+
+  it("finds every word of a text, where it is, by look-ups that the index can answer", () =>
+    fc.assert(fc.property(text, fc.nat(), (text, at) => {
+      const chars = fold(text)
+      const start = at % Math.max(1, chars.length)
+      if (chars[start] === undefined || !isInWord(chars[start].char)) return
+      let from = start
+      let to = start + 1
+      while (from > 0 && isInWord(chars[from - 1]!.char)) from--
+      while (to < chars.length && isInWord(chars[to]!.char)) to++
+      const q = text.slice(chars[from]!.from, chars[to - 1]!.to)
+      const wanted = termsOf(q)
+      if ("wrong" in wanted) return
+      const found = highlightsOf(wanted, text) ?? assert.fail(`${q} is not in ${text}`)
+      const words = [...wordsIn(text)]
+      for (const { isPrefix, word } of wanted.flatMap(lookupsOf)) {
+        assert.isTrue(words.some((one) => isPrefix ? one.startsWith(word) : one === word))
+      }
+      let end = 0
+      for (const [from, to] of found) {
+        assert.isTrue(end <= from && from < to && to <= text.length)
+        end = to
+        const part = folded(text.slice(from, to))
+        assert.isTrue(wanted.some((term) => part.includes(term.text)), `${part} of ${q}`)
+      }
+    })))
+})
