@@ -8,6 +8,7 @@ import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
 import { Operator } from "#doors/admin/Operator"
 import { OperatorCommand, OperatorRefused } from "#doors/admin/OperatorCommand"
 import { Sessions } from "#domain/agents/Sessions"
+import { Skills } from "#domain/agents/Skills"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import * as Tables from "./Tables.ts"
 
@@ -24,7 +25,7 @@ const leftToServers = Layer.succeed(
 export const layer = Operator.layer.pipe(
   Layer.provide(Layer.mergeAll(Accounts.layer, Enforcement.layer)),
   Layer.provide(Layer.mergeAll(Agents.layer, leftToServers, nobodyConnected)),
-  Layer.provide(Layer.mergeAll(AgentsRepo.layer, EnforcementRepo.layer, WebhookSignals.layer, Tables.layer))
+  Layer.provide(Layer.mergeAll(AgentsRepo.layer, Skills.layer, EnforcementRepo.layer, WebhookSignals.layer, Tables.layer))
 )
 
 const decode = Schema.decodeUnknownEffect(Schema.toType(OperatorCommand))

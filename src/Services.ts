@@ -12,6 +12,7 @@ import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { AgentsRepo } from "#domain/agents/AgentsRepo"
+import { Skills } from "#domain/agents/Skills"
 import { DeletionsLive } from "#domain/accounts/DeletionsLive"
 import { DeletionsRepo } from "#domain/accounts/DeletionsRepo"
 import { ErasuresRepo } from "#domain/accounts/ErasuresRepo"
@@ -138,6 +139,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     RequestsRepo.layer,
     SearchRepo.layer,
     Secrets.layer,
+    Skills.layer,
     PostSources.layer,
     TasksRepo.layer,
     Vacuum.layer,

@@ -22,6 +22,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
         display_name: "Ada",
         description: null,
         avatar_url: null,
+        skills: [],
         status: "active",
         paused_by_owner: "none",
         settings: { inbox_mode: "open", group_invite_policy: "open" }
@@ -42,6 +43,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
           "description",
           "display_name",
           "handle",
+          "skills",
           "status"
         ])
         assert.strictEqual(card.body["display_name"], shown.handle)

@@ -58,6 +58,8 @@ const leaver = Effect.fnUntraced(function*(name: string, friend: Party, third: P
   yield* sql`INSERT INTO presences (agent_id, last_seen) VALUES (${account.id}, 1)`
   yield* sql`INSERT INTO oauth_connections (id, agent_id, key_hash, client_id, redirect_uri, scopes, created_at, used_at, expires_at)
     VALUES (${`con_${name}`}, ${account.id}, '', 'host', 'https://nowhere.example/', 'agent:read', 0, 0, 0)`
+  yield* sql`INSERT INTO agent_skills (agent_id, skills) VALUES (${account.id}, '[]')`
+  yield* sql`INSERT INTO agent_tags (tag, handle, agent_id) VALUES ('gone', ${account.handle}, ${account.id})`
   yield* sql`INSERT INTO webhooks (id, agent_id, slot, url, events, secret, created_at)
     VALUES (${`whk_${name}`}, ${account.id}, 1, 'https://nowhere.example/', '{contact.blocked}', 'secret', 0)`
   const profile = { name, description: null, avatarUrl: null }
@@ -78,6 +80,8 @@ const remains = Effect.fnUntraced(function*({ groupId, id }: Party & { readonly 
       EXISTS (SELECT FROM reply_leases WHERE agent_id = ${id}) AS leases,
       EXISTS (SELECT FROM reply_claims WHERE agent_id = ${id}) AS claims,
       EXISTS (SELECT FROM presences WHERE agent_id = ${id}) AS presence,
+      EXISTS (SELECT FROM agent_skills WHERE agent_id = ${id}) AS skills,
+      EXISTS (SELECT FROM agent_tags WHERE agent_id = ${id}) AS tags,
       EXISTS (SELECT FROM webhooks WHERE agent_id = ${id} AND (slot IS NOT NULL OR active OR secret <> '')) AS webhooks,
       EXISTS (SELECT FROM group_invites WHERE ${id} IN (invitee_id, inviter_id)) AS invites,
       EXISTS (SELECT FROM group_members WHERE agent_id = ${id} AND left_at IS NULL) AS member,

@@ -16,6 +16,8 @@ const TRACES = {
   beginning: "wilhelmina+lant",
   name: "Wilhelmina Paper-Moon",
   description: "Folds lanterns by the old harbour",
+  skill: "folds a lantern of any size",
+  tag: "Lantern Folding",
   presence: "gone to fold lanterns",
   notesOfOthers: "the one who folds",
   ownNotes: "buys my lanterns",
@@ -123,7 +125,10 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
     const picture = await sharp({ create: { width: 128, height: 128, channels: 3, background: "#4080c0" } }).png().toBuffer()
     assert.strictEqual((await gone.http.request("PUT", `/v1/agents/${gone.handle}/avatar`, { raw: new Uint8Array(picture) })).status, 200)
     await keyed(gone, "PUT", "/v1/presence", { status: "busy", custom_message: TRACES.presence })
-    await keyed(gone, "PATCH", `/v1/agents/${gone.handle}`, { description: TRACES.description })
+    await keyed(gone, "PATCH", `/v1/agents/${gone.handle}`, {
+      description: TRACES.description,
+      skills: [{ id: "fold", name: "Fold", description: TRACES.skill, tags: [TRACES.tag] }]
+    })
     assert.strictEqual((await server.http().post("/v1/agents/recover", { email: TRACES.address })).status, 200)
     await keyed(gone, "POST", "/v1/webhooks", { url: "http://127.0.0.1:9/", events: ["message.new", "contact.blocked"] })
     const uploads = { to: keeper.handle, filename: "plan.txt", content_type: "text/plain", size: 1, sha256: "0".repeat(64) }
@@ -177,6 +182,8 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
       beginning: ["agents", "audit_log", "code_addresses", "codes", "idempotency_keys"],
       name: ["agents", "codes", "idempotency_keys"],
       description: ["agents", "codes", "idempotency_keys"],
+      skill: ["agent_skills", "idempotency_keys"],
+      tag: ["agent_skills", "agent_tags", "idempotency_keys"],
       presence: ["idempotency_keys", "presences"],
       notesOfOthers: ["audit_log", "contacts", "idempotency_keys", "limit_changes"],
       ownNotes: ["contacts", "idempotency_keys"],

@@ -162,6 +162,7 @@ describe("a node that writes its row and reaches no other", () => {
 })
 
 describe("a change that a node announces", () => {
+  // Another process can hold one of the two polls back for longer than the bound, so the test may run three times.
   it.live("is acted on by all nodes at one moment, and the locks are tried until they are released", () =>
     Effect.gen(function*() {
       const { here, owners, reach, there } = yield* twoNodes
@@ -182,5 +183,5 @@ describe("a change that a node announces", () => {
       yield* reach
       yield* here.locks.getRunners
       assert.deepStrictEqual(yield* owners, [here.self, there.self])
-    }).pipe(Effect.scoped))
+    }).pipe(Effect.scoped), { retry: 2 })
 })

@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { eventually } from "../support/Eventually.ts"
 import { makeDataDir, newAgent, type Server, sharedServer, startServer } from "../support/Server.ts"
-import { acknowledgeAll, acknowledged, acquainted, answeredBy, type Crash, Machine, replies, type Running, send, startConnector, stored } from "./Connectors.ts"
+import { acknowledgeAll, acknowledged, acquainted, answeredBy, Machine, replies, type Running, send, startConnector, stored } from "./Connectors.ts"
 
 let server: Server
 const running: Array<Running> = []
@@ -91,6 +91,23 @@ describe("a connector", () => {
     assert.deepStrictEqual(await stored(eve), [])
   })
 
+  it("answers a mention in a group, in the group, and leaves the other messages of the group", async () => {
+    const [ada, bob] = await acquainted(server)
+    const { id: group } = (await bob.client.createGroup({ name: "Harbour", member_handles: [ada.handle] })).group
+    const invites = (await ada.http.get("/v1/groups/invites")).body as ReadonlyArray<{ readonly id: string }>
+    for (const { id } of invites) await ada.http.post(`/v1/groups/invites/${id}/accept`)
+    await acknowledgeAll(ada)
+    const machine = new Machine()
+    start(machine, machine.settings(server, ada))
+    const say = async (text: string) => (await bob.client.sendMessage({ conversation_id: group, content: { text } })).message.id
+    const other = await say("Good morning.")
+    const id = await say(`What do you say, @${ada.handle}?`)
+    const reply = (await replies(bob, ada, [id])).find(({ metadata }) => metadata.connect !== undefined)
+    assert.deepInclude(reply, { conversation_id: group })
+    assert.deepStrictEqual(reply?.metadata.connect?.answers, [id])
+    await eventually("one message is left", async () => (await stored(ada)).map((message) => message.id).join() === other || undefined)
+  })
+
   it("ends a chain of automatic replies after four", async () => {
     const [ada, bob] = await pair()
     const machines = [new Machine(), new Machine()] as const
@@ -129,11 +146,15 @@ describe("a connector", () => {
 
   it("ends a program that hangs with the children that it forked, and cuts a reply that is too long", async () => {
     const [ada, bob] = await pair()
-    const machine = new Machine("case $prompt in *long*) yes | head -c 100000; exit;; esac; sleep 300 & setsid sleep 300 & sleep 300")
+    const machine = new Machine("case $prompt in *long*) yes | head -c 100000; exit;; *endless*) yes;; esac; sleep 300 & setsid sleep 300 & sleep 300")
     const one = start(machine, machine.settings(server, ada, { runSeconds: 1, retrySeconds: [] }))
-    const first = await send(bob, ada.handle, "Hang")
+    await send(bob, ada.handle, "Hang")
     assert.deepInclude(await logged(one, "parked"), { why: "the run took too long" })
-    const [reply] = await replies(bob, ada, [first, await send(bob, ada.handle, "long")])
+    const second = await send(bob, ada.handle, "endless")
+    assert.deepInclude(await logged(one, "parked", "why", "the run wrote too much"), { event: "parked" })
+    await acknowledgeAll(ada)
+    const [reply] = await replies(bob, ada, [await send(bob, ada.handle, "long")])
+    assert.isFalse(reply?.metadata.connect?.answers.includes(second))
     assert.isAbove(reply?.content.text?.length ?? 0, 15_000)
     assert.match(reply?.content.text ?? "", /cut off/)
     assert.deepStrictEqual(processesIn(machine.root), [])
@@ -177,33 +198,6 @@ describe("a connector", () => {
     const one = start(machine, machine.settings(server, { ...ada, key: "ac_this-key-is-an-example-and-it-opens-no-door" }))
     const ended = await eventually("the end", one.ended)
     assert.include(ended, "KeyRefused")
-  })
-
-  it("answers each message once when it is killed between any two of its steps", async () => {
-    const ada = await newAgent(server, "ada")
-    const whole: Crash = { at: Infinity, calls: [], crashed: false }
-    const one = async (crash: Crash): Promise<void> => {
-      const bob = await newAgent(server, "bob")
-      const machine = new Machine()
-      const settings = machine.settings(server, ada, { allow: [bob.handle], retrySeconds: [0, 0, 0] })
-      const ids = [await send(bob, ada.handle, "One")]
-      const before = start(machine, settings, crash)
-      const over = async () => crash.crashed || (await stored(ada)).every(({ sender }) => sender !== bob.handle) || undefined
-      await eventually(`call ${crash.at}`, over)
-      await before.stop()
-      const after = start(machine, settings)
-      const what = `killed before call ${crash.at}, after ${crash.calls.join(", ")}`
-      const got = await replies(bob, ada, ids)
-      assert.deepStrictEqual(answeredBy(got), ids, what)
-      await eventually(`the acknowledgement, ${what}`, async () => (await stored(ada)).every(({ sender }) => sender !== bob.handle) || undefined)
-      assert.isAtMost(machine.runs, 2, what)
-      await after.stop()
-    }
-    await one(whole)
-    const steps = ["journal.arrived", "api.claim", "api.history", "journal.begin", "runs.run", "journal.replying", "api.send", "journal.answered", "socket.acknowledge"]
-    assert.includeMembers(whole.calls, steps)
-    const last = whole.calls.lastIndexOf("socket.acknowledge") + 1
-    for (let at = 0; at <= last; at++) await one({ at, calls: [], crashed: false })
   })
 
   it("goes on when the server restarts, while a program runs too", async () => {

@@ -2,16 +2,23 @@ import { Console, Effect, Fiber, Layer } from "effect"
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { adapterOf } from "#clients/connect/Adapters"
+import { adapterOf } from "#clients/connect/programs/Adapters"
 import { connect } from "#clients/connect/Connector"
 import { Journal } from "#clients/connect/Journal"
 import { ParleyApi } from "#clients/connect/ParleyApi"
 import { ParleySocket } from "#clients/connect/ParleySocket"
 import { RunLog } from "#clients/connect/RunLog"
-import { Runs } from "#clients/connect/Runs"
+import { Runs } from "#clients/connect/programs/Runs"
 import { DEFAULTS, type Settings } from "#clients/connect/Settings"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
+
+/** A shell command that calls one of Parley's tools, as a program with `"reply": "tools"` can, and prints the result. */
+export const toolCall = (name: string, args: object): string => {
+  const call = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: args } })
+  const headers = "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'"
+  return `curl -s "$PARLEY_TOOLS_URL" -H "authorization: Bearer $PARLEY_TOOLS_TOKEN" ${headers} -d '${call}'`
+}
 
 /** Everything of one connector on disk: its journal, HOME and working directories, and what its fake program noted. */
 export class Machine {
@@ -32,6 +39,11 @@ export class Machine {
 
   get text(): string {
     return existsSync(this.notes) ? readFileSync(this.notes, "utf8") : ""
+  }
+
+  /** The text of a file beside the program. */
+  read(name: string): string {
+    return readFileSync(join(this.root, name), "utf8")
   }
 
   /** Does something with the journal as another process does. */
@@ -64,6 +76,8 @@ export interface Crash {
   /** The names of the calls so far. */
   readonly calls: Array<string>
   crashed: boolean
+  /** The name of the call before which it stopped. */
+  next?: string
 }
 
 /** Calls that only read, or that wait for something to happen. */
@@ -76,7 +90,10 @@ const guarded = <S extends object>(name: string, service: S, crash: Crash, gone:
       if (crash.crashed) return Effect.never
       if (READS.has(method)) return effect
       crash.crashed = crash.calls.length === crash.at
-      if (crash.crashed) return Effect.never
+      if (crash.crashed) {
+        crash.next = `${name}.${method}`
+        return Effect.never
+      }
       crash.calls.push(`${name}.${method}`)
       return effect
     })
@@ -144,6 +161,7 @@ export interface Received {
   readonly id: string
   readonly delivery_id: string
   readonly sender: string
+  readonly conversation_id: string
   readonly content: { readonly text?: string }
   readonly metadata: { readonly connect?: { readonly auto: boolean; readonly hop: number; readonly answers: ReadonlyArray<string> } }
 }

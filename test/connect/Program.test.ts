@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { get, type IncomingMessage } from "node:http"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -46,7 +46,9 @@ const connect = (machine: Machine, args: ReadonlyArray<string>, env: Readonly<Re
   })
   let output = ""
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
-  process.once("exit", () => child.kill("SIGKILL"))
+  const kill = (): void => void child.kill("SIGKILL")
+  process.once("exit", kill)
+  child.once("close", () => process.off("exit", kill))
   return { child, output: () => output, ended: once(child, "close") as Promise<[number | null, NodeJS.Signals | null]> }
 }
 
@@ -149,9 +151,46 @@ describe("parley connect", () => {
     const reads = connect(machine, [])
     assert.strictEqual((await within("the end", reads.ended))[0], 78)
     assert.include(reads.output(), "allowReads")
+    configure(machine, ada, { agent: "openclaw", allowReads: true })
+    const silent = connect(machine, [])
+    assert.strictEqual((await within("the end", silent.ended))[0], 78)
+    assert.include(silent.output(), "\"reply\": \"tools\"")
     chmodSync(fileOf(machine), 0o644)
     const { code, stderr } = await here(machine, "status")
     assert.strictEqual(code, 1)
     assert.include(stderr, "chmod 600")
+  })
+
+  it("that has a dead key ends with 78, and says so in its status", async () => {
+    const [ada] = await pair()
+    const machine = new Machine()
+    configure(machine, { ...ada, key: "ac_this-key-is-an-example-and-it-opens-no-door" } as TestAgent)
+    const dead = connect(machine, [])
+    assert.deepStrictEqual(await within("the end", dead.ended), [78, null], dead.output())
+    assert.include(dead.output(), "refuses the key")
+    assert.include((await here(machine, "status")).stdout, "stopped: the server refuses the key")
+  })
+
+  it("service install writes a unit and starts it, and remove ends it", async () => {
+    const [ada] = await pair()
+    const machine = new Machine()
+    configure(machine, ada)
+    const manager = process.platform === "darwin" ? "launchctl" : "systemctl"
+    writeFileSync(join(machine.root, manager), `#!/bin/sh\necho "$@" >> ${machine.notes}\n`, { mode: 0o700 })
+    const env = { HOME: machine.root, PATH: `${machine.root}:/usr/bin:/bin` }
+    const carriedOut = async (what: string) => {
+      const one = connect(machine, ["service", what, "--as", ada.handle], env)
+      assert.deepStrictEqual(await within("the end", one.ended), [0, null], one.output())
+    }
+    const file = join(machine.root, process.platform === "darwin" ? `Library/LaunchAgents/parley.connect.${ada.handle}.plist` : `.config/systemd/user/parley-connect-${ada.handle}.service`)
+    await carriedOut("install")
+    const unit = readFileSync(file, "utf8")
+    for (const part of [programPath(), env.PATH, placesOf(machine).XDG_STATE_HOME]) assert.include(unit, part)
+    assert.notInclude(unit, ada.key)
+    assert.strictEqual(statSync(file).mode & 0o777, 0o600)
+    await carriedOut("remove")
+    assert.isFalse(existsSync(file))
+    const [first, second] = process.platform === "darwin" ? ["load -w", "unload -w"] : ["--user enable --now", "--user disable --now"]
+    assert.match(machine.text, new RegExp(`${first}[^]*${second}`))
   })
 })

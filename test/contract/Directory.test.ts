@@ -137,17 +137,22 @@ describe("wire.md J, Directory", () => {
     ;(await alice.http.get("/v1/directory?q=ab", here)).ok(200, Shapes.Directory)
   })
 
-  it("52. restricted agents are listed, suspended and deleted ones not; a suspended caller is 403", async () => {
+  it("52, 215. restricted agents are listed, suspended and deleted ones not, by tag too; a suspended caller is 403", async () => {
     const prefix = freshHandle("sts")
     const [active, deleted, restricted, suspended] = await Promise.all(
       ["a", "d", "r", "s"].map((end) => newAgent(server, `${prefix}${end}`))
     ) as [TestAgent, TestAgent, TestAgent, TestAgent]
+    for (const agent of [active, deleted, restricted, suspended]) {
+      ;(await agent.http.patch(`/v1/agents/${agent.handle}`, { skills: [{ id: "s", name: "S", description: "s", tags: [prefix] }] })).ok(200, Shapes.Agent)
+    }
     await setStatus(restricted.handle, "restricted")
     await setStatus(suspended.handle, "suspended")
     ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirmation)
-    const page = (await anonymously(prefix)).ok(200, Shapes.AnonymousDirectory)
-    assert.deepStrictEqual(handlesOf(page), [active.handle, restricted.handle])
-    assert.strictEqual(page.total, 2)
+    for (const query of [prefix, `${prefix}&tag=${prefix}`]) {
+      const page = (await anonymously(query)).ok(200, Shapes.AnonymousDirectory)
+      assert.deepStrictEqual(handlesOf(page), [active.handle, restricted.handle])
+      assert.strictEqual(page.total, 2)
+    }
     // What is known of an agent may be a second old.
     const refused = await eventually("the suspension to be known", async () => {
       const answer = await server.http(suspended.key).get("/v1/agents/me")

@@ -332,7 +332,28 @@ describe("wire.md J, avatars and files", () => {
     assert.strictEqual((await say(alice, bob, fields)).seq, 3)
   })
 
-  it("125, 126. a file for a group is its members', later ones too, and nobody else's", async () => {
+  it("218. info gives the name of the download, type and size to those who may download, and one answer for everything else", async () => {
+    const { alice, bob } = await newPair(server)
+    const carol = await newAgent(server, "carol")
+    const bytes = bytesOf("about this file")
+    const fields = { to: bob.handle, filename: "../../Gr\u202eüße.pdf/ ", content_type: "application/pdf" }
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, fields))).ok(201, Shapes.Upload)
+    const path = `/v1/attachments/${attachment_id}/info`
+    const unknown = await carol.http.get("/v1/attachments/att_AAAAAAAAAAAAAAAA/info")
+    unknown.refused(404, "NOT_FOUND")
+    for (const reader of [alice, bob, carol]) assert.strictEqual((await reader.http.get(path)).text, unknown.text, "before the bytes are stored")
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
+    for (const reader of [alice, bob]) {
+      assert.deepStrictEqual((await reader.http.get(path)).ok(200, Shapes.FileInfo), { filename: "Grüße.pdf", content_type: "application/pdf", size: bytes.length })
+    }
+    assert.include((await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).headers.get("content-disposition"), encodeURIComponent("Grüße.pdf"))
+    const foreign = await carol.http.get(path)
+    assert.strictEqual(foreign.text, unknown.text)
+    assert.strictEqual(foreign.text, (await carol.http.get(`/v1/attachments/${attachment_id}`)).text)
+    ;(await server.http().get(path)).refused(401, "UNAUTHORIZED")
+  })
+
+  it("125, 126, 218. a file for a group is its members', later ones too, and nobody else's", async () => {
     const [alice, bob, carol, dave] = await Promise.all(["alice", "bob", "carol", "dave"].map((name) => newAgent(server, name)))
     if (alice === undefined || bob === undefined || carol === undefined || dave === undefined) return assert.fail()
     const created = await alice.http.post("/v1/groups", { name: "readers", member_handles: [bob.handle] })
@@ -369,13 +390,17 @@ describe("wire.md J, avatars and files", () => {
     ;(await carol.http.get(path)).refused(404, "NOT_FOUND")
     await join(carol)
     assert.strictEqual((await carol.http.get(path)).status, 302)
+    assert.strictEqual((await carol.http.get(`${path}/info`)).ok(200, Shapes.FileInfo).size, bytes.length)
     ;(await dave.http.get(path)).refused(404, "NOT_FOUND")
     await bob.client.leaveGroup(group)
     ;(await bob.http.get(path)).refused(404, "NOT_FOUND")
+    ;(await bob.http.get(`${path}/info`)).refused(404, "NOT_FOUND")
     ;(await bob.http.post("/v1/uploads", fields)).refused(404, "GROUP_NOT_FOUND")
     await alice.client.deleteGroup(group)
     for (const former of [bob, carol]) {
-      assert.deepInclude((await former.http.get(path)).refused(410, "GROUP_DELETED").details, { group_id: group })
+      for (const asked of [path, `${path}/info`]) {
+        assert.deepInclude((await former.http.get(asked)).refused(410, "GROUP_DELETED").details, { group_id: group })
+      }
     }
     ;(await dave.http.get(path)).refused(404, "NOT_FOUND")
     ;(await alice.http.post("/v1/uploads", fields)).refused(410, "GROUP_DELETED")

@@ -239,6 +239,10 @@ const written = (dice: Dice, agent: TestAgent): string =>
 
 const own = (agent: TestAgent): Call => ({ as: agent, path: { handle: agent.handle } })
 
+const someFile: Plan = (world, dice) => dice.coin()
+  ? { as: dice.pick([world.file.from, world.file.to]), path: { id: world.file.id } }
+  : { as: friend(world, dice), path: { id: world.groupFile } }
+
 const conversation: Plan = (world, dice) => {
   const [one, other, id] = dice.pick(world.conversations)
   return dice.coin()
@@ -320,7 +324,11 @@ export const plans: Readonly<Record<string, Plan>> = {
     as: friend(world, dice),
     path: { handle: written(dice, friend(world, dice)) }
   }),
-  "PATCH /v1/agents/{handle}": (world) => own(world.loners.profile),
+  // One skill keeps within the bytes that all skills may have together, and has no id that another one has.
+  "PATCH /v1/agents/{handle}": (world) => ({
+    ...own(world.loners.profile),
+    body: { skills: (generated: unknown) => Array.isArray(generated) ? generated.slice(0, 1) : generated }
+  }),
   "DELETE /v1/agents/{handle}": async (world) => own(await world.fresh()),
   "POST /v1/agents/{handle}/rotate-key": (world) => own(world.stranger),
   "POST /v1/agents/{handle}/rotate-key/verify": async (world) => ({
@@ -338,7 +346,8 @@ export const plans: Readonly<Record<string, Plan>> = {
   "GET /v1/directory": (world, dice) => {
     const q = friend(world, dice).handle.slice(0, dice.pick([2, 3, 30]))
     const query = { ...page(dice), q: dice.pick([q, `@${q}`, q.toUpperCase(), "zz"]) }
-    return dice.coin() ? { query } : { query, as: friend(world, dice) }
+    const sought = dice.pick([query, { ...query, q: undefined, tag: "tag" }, { ...query, tag: "tag" }])
+    return dice.coin() ? { query: sought } : { query: sought, as: friend(world, dice) }
   },
   "POST /v1/contacts": (world, dice) => ({ as: world.stranger, body: { handle: written(dice, friend(world, dice)) } }),
   "GET /v1/contacts": listed("/v1/contacts"),
@@ -519,9 +528,8 @@ export const plans: Readonly<Record<string, Plan>> = {
       }
     }
   },
-  "GET /v1/attachments/{id}": (world, dice) => dice.coin()
-    ? { as: dice.pick([world.file.from, world.file.to]), path: { id: world.file.id } }
-    : { as: friend(world, dice), path: { id: world.groupFile } },
+  "GET /v1/attachments/{id}": someFile,
+  "GET /v1/attachments/{id}/info": someFile,
   "PUT /v1/reply/active": (world, dice) => ({
     as: friend(world, dice),
     body: { session_id: dice.pick([undefined, null, "one", "two"]) }

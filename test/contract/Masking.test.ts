@@ -256,6 +256,9 @@ const matrix: Readonly<Record<string, Row>> = {
   "GET /v1/attachments/{id} id": ({ file, world }) => [
     { path: "/v1/attachments/{}", real: [file, world.groupFile, world.deadFile], unknown: `att_${TAIL}`, status: 404, code: "NOT_FOUND" }
   ],
+  "GET /v1/attachments/{id}/info id": ({ file, world }) => [
+    { path: "/v1/attachments/{}/info", real: [file, world.groupFile, world.deadFile], unknown: `att_${TAIL}`, status: 404, code: "NOT_FOUND" }
+  ],
   "PUT /v1/reply/active session_id": "the caller's own word",
   "DELETE /v1/reply/active session_id": "the caller's own word",
   "POST /v1/reply/claim message_id": (things) => [{

@@ -190,9 +190,11 @@ describe("the OpenAPI document", () => {
       if (/_(at|until|seen|since)$/.test(field)) return Time
       return field === "api_key" ? ApiKey : undefined
     }
+    /** The ids of skills are the agents' own. */
+    const withoutSkills = (example: unknown): unknown => JSON.parse(JSON.stringify(example, (key, value: unknown) => key === "skills" ? [] : value))
     let tried = 0
     for (const { example, name } of places) {
-      for (const [field, value] of fieldsOf(example, name.split(" ").at(-1) ?? "")) {
+      for (const [field, value] of fieldsOf(withoutSkills(example), name.split(" ").at(-1) ?? "")) {
         const shape = shapeOf(field)
         if (shape === undefined) continue
         assert.isTrue(Schema.is(shape)(value), `${name}: ${field} ${value}`)

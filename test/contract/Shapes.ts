@@ -24,6 +24,14 @@ export const Registered = Schema.Struct({ ...Pending.fields, expires_in: Schema.
 const Status = Schema.Literals(["active", "restricted", "suspended"])
 const Policy = Schema.Literals(["open", "contacts_only"])
 
+const Skill = Schema.Struct({
+  id: like(/^[a-z0-9-]{1,64}$/u),
+  name: Schema.NonEmptyString,
+  description: Schema.NonEmptyString,
+  tags: Schema.NonEmptyArray(Schema.NonEmptyString),
+  examples: Schema.optionalKey(Schema.Array(Schema.NonEmptyString))
+})
+
 export const Agent = Schema.Struct({
   id: Id("agt"),
   handle: Handle,
@@ -32,6 +40,7 @@ export const Agent = Schema.Struct({
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  skills: Schema.Array(Skill),
   status: Status,
   paused_by_owner: Schema.Literal("none"),
   settings: Schema.Struct({ inbox_mode: Policy, group_invite_policy: Policy }),
@@ -48,6 +57,7 @@ export const Card = Schema.Struct({
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  skills: Schema.Array(Skill),
   status: Status,
   created_at: Time
 })
@@ -293,6 +303,7 @@ const listed = {
   display_name: Schema.NonEmptyString,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  tags: Schema.Array(Schema.NonEmptyString),
   created_at: Time
 }
 
@@ -349,6 +360,7 @@ export const Group = Schema.Struct({
   members: Schema.Array(Schema.Struct({
     handle: Handle,
     display_name: Schema.NonEmptyString,
+    avatar_url: Schema.NullOr(Schema.String),
     role: Role,
     joined_at: Time
   })),
@@ -428,6 +440,8 @@ export const AvatarAnswer = Schema.Struct({
   avatar_key: Schema.String.check(Schema.isNonEmpty()),
   avatar_url: Schema.String.check(Schema.isPattern(/^https?:\/\//))
 })
+
+export const FileInfo = Schema.Struct({ filename: Schema.NonEmptyString, content_type: Schema.NonEmptyString, size: Seq })
 
 export const Upload = Schema.Struct({
   attachment_id: Schema.String,

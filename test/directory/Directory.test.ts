@@ -7,9 +7,9 @@ import { isInstalled } from "../../runners/local/Postgres.ts"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { Accounts } from "#domain/agents/Accounts"
 import { Contacts } from "#domain/contacts/Contacts"
-import { Directory } from "#domain/directory/Directory"
+import { Directory, type Sought } from "#domain/directory/Directory"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
-import { COUNT, SEARCH } from "#domain/directory/DirectoryRepo"
+import { COUNT, COUNT_TAG, SEARCH, SEARCH_TAG } from "#domain/directory/DirectoryRepo"
 import { Config } from "#ground/platform/Config"
 import { RateLimits } from "#ground/rates/RateLimits"
 import type { RateLimited } from "#ground/wire/WireError"
@@ -18,6 +18,9 @@ import { layerRooms, newAgent } from "../support/Rooms.ts"
 
 const handlesOf = (page: { readonly items: ReadonlyArray<{ readonly handle: string }> }) =>
   page.items.map(({ handle }) => handle)
+
+/** A search by the beginning of a handle, by a tag, or by both. */
+const by = (prefix: string | null, tag: string | null = null): Sought => ({ prefix, tag })
 
 eachDatabase((database) => {
   layer(layerRooms(database))((it) => {
@@ -35,19 +38,64 @@ eachDatabase((database) => {
         yield* sql`UPDATE agents SET status = 'suspended' WHERE id = ${suspended.id}`
         yield* sql`UPDATE agents SET restricted_until = ${Number.MAX_SAFE_INTEGER} WHERE id = ${restricted.id}`
         yield* (yield* Accounts).remove(deleted.id)
-        const found = yield* directory.search(null, "lin", {})
+        const found = yield* directory.search(null, by("lin"), {})
         assert.deepStrictEqual(handlesOf(found), ["lin", "lin-a", "lin-restricted", "lin0", "lina", "linz"])
         assert.deepInclude(found, { total: 6, limit: 20, offset: 0, nextCursor: null })
         assert.isFalse(found.items.some((item) => "in_contacts" in item))
         for (const prefix of ["li%", "li_", "l%n", "%%", "__", "lin\\", "LIN", "lin ", "lín", "zz", "lin'--"]) {
-          assert.deepInclude(yield* directory.search(null, prefix, {}), { items: [], total: 0 }, prefix)
+          assert.deepInclude(yield* directory.search(null, by(prefix), {}), { items: [], total: 0 }, prefix)
         }
         const me = made.get("lio")!
         yield* contacts.add(me, "lina", null)
         assert.deepStrictEqual(
-          (yield* directory.search(me, "lin", {})).items.filter((item) => item.in_contacts === true).map(({ handle }) => handle),
+          (yield* directory.search(me, by("lin"), {})).items.filter((item) => item.in_contacts === true).map(({ handle }) => handle),
           ["lina"]
         )
+      }))
+
+    it.effect("a tag is exact, alone or with a prefix, in the order of handles", () =>
+      Effect.gen(function*() {
+        const accounts = yield* Accounts
+        const directory = yield* Directory
+        const sql = yield* SqlClient.SqlClient
+        const made = new Map<string, string>()
+        const skilled = Effect.fnUntraced(function*(handle: string, ...tags: ReadonlyArray<string>) {
+          const { id } = made.has(handle) ? { id: made.get(handle) ?? "" } : yield* newAgent(handle)
+          made.set(handle, id)
+          yield* accounts.update(id, {}, tags.length === 0 ? [] : [{ id: "a", name: "A", description: "about", tags }])
+        })
+        yield* skilled("tag-b", "Go", "été", "c++")
+        yield* skilled("tag-a0", "Go")
+        yield* skilled("tag-a-", "go")
+        yield* skilled("tagger", "Go", "Golang")
+        yield* skilled("tag-away", "Go")
+        yield* skilled("tag-late", "Go")
+        yield* skilled("tag-gone", "Go")
+        yield* skilled("tag-held", "Go")
+        yield* skilled("tag-away")
+        yield* skilled("tag-late", "Rust")
+        yield* accounts.remove(made.get("tag-gone")!)
+        yield* sql`UPDATE agents SET status = 'suspended' WHERE id = ${made.get("tag-held")!}`
+        const found = Effect.fnUntraced(function*(prefix: string | null, tag: string) {
+          const page = yield* directory.search(null, by(prefix, tag), {})
+          assert.strictEqual(page.total, page.items.length)
+          return handlesOf(page)
+        })
+        assert.deepStrictEqual(yield* found(null, "Go"), ["tag-a0", "tag-b", "tagger"])
+        assert.deepStrictEqual(yield* found("tag-", "Go"), ["tag-a0", "tag-b"])
+        assert.deepStrictEqual(yield* found("zz", "Go"), [])
+        assert.deepStrictEqual(yield* found("g%", "Go"), [])
+        assert.deepStrictEqual(yield* found(null, "go"), ["tag-a-"])
+        assert.deepStrictEqual(yield* found(null, "Rust"), ["tag-late"])
+        assert.deepStrictEqual(yield* found(null, "été"), ["tag-b"])
+        for (const tag of ["G", "Go ", "G%", "G_", "GO", "Gol", "' OR ''='"]) assert.deepStrictEqual(yield* found(null, tag), [], tag)
+        assert.deepStrictEqual((yield* directory.search(null, by("tag-b"), {})).items[0]?.tags, ["Go", "c++", "été"])
+        const first = yield* directory.search(null, by(null, "Go"), { limit: 2 })
+        assert.deepStrictEqual([...handlesOf(first), first.total], ["tag-a0", "tag-b", 3])
+        const rest = yield* directory.search(null, by(null, "Go"), { limit: 2, cursor: first.nextCursor ?? "" })
+        assert.deepStrictEqual([...handlesOf(rest), rest.nextCursor], ["tagger", null])
+        assert.deepStrictEqual(handlesOf(yield* directory.search(null, by(null, "Go"), { limit: 2, offset: 1 })), ["tag-b", "tagger"])
+        assert.deepStrictEqual(yield* sql`SELECT tag FROM agent_tags WHERE handle IN ('tag-gone', 'tag-away')`, [])
       }))
 
     it.effect("pages by cursor and by offset agree, also while agents come", () =>
@@ -58,24 +106,24 @@ eachDatabase((database) => {
         const seen: Array<string> = []
         let query: { readonly cursor?: string } = {}
         for (const comes of ["many-a", "many-z"]) {
-          const page = yield* directory.search(null, "many-", { limit: 2, ...query })
+          const page = yield* directory.search(null, by("many-"), { limit: 2, ...query })
           seen.push(...handlesOf(page))
           if (page.nextCursor === null) assert.fail("too early")
           query = { cursor: page.nextCursor }
           yield* newAgent(comes)
         }
-        const last = yield* directory.search(null, "many-", { limit: 2, ...query })
+        const last = yield* directory.search(null, by("many-"), { limit: 2, ...query })
         seen.push(...handlesOf(last))
         assert.deepStrictEqual(seen.filter((handle) => stay.includes(handle)), stay)
         assert.deepStrictEqual(seen, [...new Set(seen)].sort())
         assert.deepStrictEqual(
-          handlesOf(yield* directory.search(null, "many-", { limit: 3, offset: 2 })),
+          handlesOf(yield* directory.search(null, by("many-"), { limit: 3, offset: 2 })),
           ["many-d", "many-f", "many-h"]
         )
-        assert.strictEqual((yield* directory.search(null, "many-", { limit: 1_000 })).limit, 50)
-        assert.strictEqual((yield* Effect.flip(directory.search(null, "ma", { cursor: "e30", offset: 0 })))._tag, "ValidationFailed")
+        assert.strictEqual((yield* directory.search(null, by("many-"), { limit: 1_000 })).limit, 50)
+        assert.strictEqual((yield* Effect.flip(directory.search(null, by("ma"), { cursor: "e30", offset: 0 })))._tag, "ValidationFailed")
         for (const cursor of ["x", "e30", Buffer.from(`{"handle":"a\\u0000"}`).toString("base64url")]) {
-          assert.strictEqual((yield* Effect.flip(directory.search(null, "ma", { cursor })))._tag, "ValidationFailed")
+          assert.strictEqual((yield* Effect.flip(directory.search(null, by("ma"), { cursor })))._tag, "ValidationFailed")
         }
       }))
   })
@@ -91,12 +139,19 @@ describe.skipIf(!isInstalled(18))("100,000 agents, PostgreSQL 18", () => {
           INSERT INTO agents (id, handle, email, created_at, updated_at)
           SELECT 'agt_' || i, 'bulk-' || lpad(i::text, 6, '0'), i || '@example.com', 0, 0
           FROM generate_series(0, 99999) i`
+        // One tag that all have, and one for each ten.
+        yield* sql`
+          INSERT INTO agent_tags (tag, handle, agent_id)
+          SELECT tag, 'bulk-' || lpad(i::text, 6, '0'), 'agt_' || i FROM generate_series(0, 99999) i, unnest(ARRAY['common', 'tag' || i / 10]) tag`
         yield* sql`VACUUM ANALYZE agents`
+        yield* sql`VACUUM ANALYZE agent_tags`
         const plans = yield* sql.withTransaction(Effect.gen(function*() {
           // The planner as it comes, and a plan that must do for every prefix.
           yield* sql`SET LOCAL enable_seqscan = on`
           yield* sql.unsafe(`PREPARE search_plan(text, text, text, bigint, bigint) AS ${SEARCH}`)
           yield* sql.unsafe(`PREPARE count_plan(text, text) AS ${COUNT}`)
+          yield* sql.unsafe(`PREPARE search_tag_plan(text, text, text, bigint, bigint, text) AS ${SEARCH_TAG}`)
+          yield* sql.unsafe(`PREPARE count_tag_plan(text, text, text) AS ${COUNT_TAG}`)
           const explained: Array<string> = []
           for (const mode of ["force_custom_plan", "force_generic_plan"]) {
             yield* sql.unsafe(`SET LOCAL plan_cache_mode = ${mode}`)
@@ -105,7 +160,13 @@ describe.skipIf(!isInstalled(18))("100,000 agents, PostgreSQL 18", () => {
                 "search_plan('bulk-0420', 'bulk-0421', 'agt_1', 0, 21)",
                 "search_plan('bulk-', 'bulk.', NULL, 10000, 51)",
                 "search_plan('bulk-099999 ', 'bulk.', 'agt_1', 0, 51)",
-                "count_plan('bulk-', 'bulk.')"
+                "count_plan('bulk-', 'bulk.')",
+                "search_tag_plan('', '{', 'agt_1', 0, 21, 'common')",
+                "search_tag_plan('', '{', NULL, 10000, 51, 'common')",
+                "search_tag_plan('', '{', NULL, 0, 51, 'tag420')",
+                "search_tag_plan('bulk-042001 ', 'bulk.', 'agt_1', 0, 51, 'common')",
+                "count_tag_plan('', '{', 'common')",
+                "count_tag_plan('', '{', 'tag420')"
               ]
             ) {
               const rows = yield* sql.unsafe(`EXPLAIN ${statement.startsWith("count") ? "" : "(ANALYZE, TIMING OFF) "}EXECUTE ${statement}`).values
@@ -114,15 +175,18 @@ describe.skipIf(!isInstalled(18))("100,000 agents, PostgreSQL 18", () => {
           }
           return explained
         }))
-        assert.strictEqual(plans.length, 8)
-        for (const plan of plans) {
-          assert.match(plan, /Index (Only )?Scan using agents_listed on agents/, plan)
-          assert.notMatch(plan, /Seq Scan on agents|Sort/, plan)
+        assert.strictEqual(plans.length, 20)
+        for (const [index, plan] of plans.entries()) {
+          // Of each mode, the first four search all agents.
+          assert.match(plan, index % 10 < 4 ? /Index (Only )?Scan using agents_listed on agents/ : /Index (Only )?Scan using agent_tags_pkey/, plan)
+          assert.notMatch(plan, /Seq Scan|Sort|Hash|Merge/, plan)
         }
-        const found = yield* directory.search(null, "bulk-0420", { limit: 2 })
+        const found = yield* directory.search(null, by("bulk-0420"), { limit: 2 })
         assert.deepStrictEqual(handlesOf(found), ["bulk-042000", "bulk-042001"])
         assert.strictEqual(found.total, 100)
-        assert.strictEqual((yield* directory.search(null, "bulk-", {})).total, 10_000)
+        assert.deepStrictEqual(found.items.map(({ tags }) => tags), [["common", "tag4200"], ["common", "tag4200"]])
+        assert.strictEqual((yield* directory.search(null, by("bulk-"), {})).total, 10_000)
+        assert.strictEqual((yield* directory.search(null, by(null, "common"), {})).total, 10_000)
       }))
   })
 })

@@ -302,13 +302,52 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await watched.close()
   })
 
-  it("360 px and dark: nothing sticks out", async () => {
+  it("360 px and dark: nothing sticks out, and names stand beside their values", async () => {
+    const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+    await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
+    const { group } = (await ada.http.post("/v1/groups", { name: "Plans" })).body as { group: { id: string } }
+    const socket = await Socket.hello(server, ada.key)
     const watched = await Watched.open(browser, server.url, { viewport: { width: 360, height: 740 }, colorScheme: "dark" })
     const { page } = watched
     await page.goto(`${server.url}/console#${await newLink(server)}`)
     await page.getByRole("region", { name: "Nodes" }).getByText("ready").waitFor()
-    assert.isAtMost(await page.evaluate("document.documentElement.scrollWidth"), 360)
+    const sticksOut = () => page.evaluate<number>("document.documentElement.scrollWidth")
+    assert.isAtMost(await sticksOut(), 360)
+    await page.getByText("1 node · 1 socket ·").waitFor()
     await watched.accessible()
+    await socket.close()
+    await page.goto(`${server.url}/console#/groups/${group.id}`)
+    for (const name of ["Id", "Created by", "Since", "Messages", "Last message", "Invited"]) {
+      const [term, value] = await Promise.all(["dt", "dd"].map((tag) => page.locator("dl.wide > div").filter({ has: page.getByText(name, { exact: true }) }).locator(tag).boundingBox()))
+      assert.strictEqual(value?.x, term?.x, name)
+      assert.closeTo(value?.y ?? 0, (term?.y ?? 0) + (term?.height ?? 0), 2, name)
+    }
+    assert.isAtMost(await sticksOut(), 360)
+    await watched.accessible()
+    // An address that nobody can decode.
+    await page.goto(`${server.url}/console#/agents/%`)
+    await page.getByRole("heading", { name: "Agents", level: 2 }).waitFor()
+    await watched.close()
+  })
+
+  it("a long reason takes a few lines, until all of it is asked for", async () => {
+    const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+    await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
+    await bob.http.post(`/v1/contacts/${ada.handle}/report`, { reason: `${"It repeats itself. ".repeat(50)}The end.` })
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await page.goto(`${server.url}/console#${await newLink(server)}`)
+    await page.getByRole("navigation", { name: "Console" }).getByRole("link", { name: "Reports" }).click()
+    const row = page.getByRole("row").filter({ hasText: "It repeats itself." })
+    const show = row.getByRole("button", { name: "Show all" })
+    await show.waitFor()
+    assert.isBelow((await row.boundingBox())?.height ?? 1_000, 140)
+    assert.strictEqual(await row.getByText("The end.").count(), 0)
+    await watched.accessible()
+    await show.press("Enter")
+    await row.getByText("The end.").waitFor()
+    await row.getByRole("button", { name: "Show less" }).press("Enter")
+    await row.getByText("The end.").waitFor({ state: "detached" })
     await watched.close()
   })
 })

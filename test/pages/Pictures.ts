@@ -6,6 +6,8 @@ import sharp from "sharp"
 /** Where pictures for the documentation are put; undefined: none are made. */
 const PICTURES = process.env["PICTURES"]
 
+export const takesPictures = PICTURES !== undefined
+
 /** Takes a small picture of the page as it is. */
 export const picture = async (page: Page, name: string): Promise<void> => {
   if (PICTURES === undefined) return

@@ -3,6 +3,7 @@ import { Accounts } from "#domain/agents/Accounts"
 import { Agents } from "#domain/agents/Agents"
 import { Deletions } from "#domain/agents/Deletions"
 import { AgentsRepo } from "#domain/agents/AgentsRepo"
+import { Skills } from "#domain/agents/Skills"
 import { Auth } from "#domain/auth/Auth"
 import { Config, type Settings } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
@@ -68,7 +69,7 @@ export const layerRoom = (database: TestDatabase, changes: Partial<Settings> = {
   Layer.mergeAll(Registration.layer, Auth.layer).pipe(
     Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer)),
     Layer.provideMerge(Layer.mergeAll(Agents.layer, CodesRepo.layer)),
-    Layer.provideMerge(AgentsRepo.layer),
+    Layer.provideMerge(Layer.mergeAll(AgentsRepo.layer, Skills.layer)),
     Layer.provideMerge(Layer.provideMerge(MailQueue.layer, recording)),
     Layer.provideMerge(Neighbours.layer),
     Layer.provideMerge(Layer.mergeAll(Config.layerTest({ PUBLIC_URL: "https://parley.example", ...changes }), Ids.layer)),

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ADAPTER_NAMES, adapterOf } from "#clients/connect/Adapters"
+import { ADAPTER_NAMES, adapterOf } from "#clients/connect/programs/Adapters"
 import { CLOSE, fenced, label, OPEN } from "#ground/wire/UntrustedText"
 import { advices } from "#doors/mcp/Texts"
 import { read } from "../documents/Markdown.ts"

@@ -1,54 +1,22 @@
-import { type ChildProcess, spawn } from "node:child_process"
-import { once } from "node:events"
 import { existsSync } from "node:fs"
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises"
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { dirname, join, resolve } from "node:path"
-import { setTimeout as pause } from "node:timers/promises"
+import { join } from "node:path"
+import { toolsOf } from "#doors/mcp/tools/Catalogue"
 import type { RegisteredAgent } from "../../test/support/RegisterAgents.ts"
 import { textsIn } from "./Checks.ts"
+import { CANARY, type Pair, type Reply, startConnection, type Subject } from "./Connection.ts"
 import { FakeModel, type Shown, type Turn } from "./FakeModel.ts"
-import type { Host } from "./Hosts.ts"
-import { pathWith } from "./Install.ts"
-
-const ROOT = resolve(import.meta.dirname, "../..")
-/** One run of a host, with its start. */
-const RUN_MS = 120_000
-const SECOND_MS = 1_000
 
 /** What the fake model does, by a word in the newest message. */
 const SILENT = "thanks-only"
 const TOOLS = "use-your-tools"
-const CANARY = "canary-in-a-file"
+const BY_TOOLS = "answer-by-tools"
 
 /** What a host did when `parley connect` started it. */
 export interface Connected {
   readonly name: string
   readonly problem: string
-}
-
-interface Reply {
-  readonly content: { readonly text?: string }
-  readonly metadata: { readonly connect?: { readonly answers: ReadonlyArray<string> } }
-}
-
-/** Files that a person's own sessions of a host read: memory, rules, hooks and MCP servers. Each would leave a trace. */
-const ownFiles = (folder: string): Readonly<Record<string, string>> => {
-  const touch = (name: string) => ["/bin/sh", "-c", `touch ${join(folder, name)}`]
-  const [command, ...args] = touch("canary-mcp")
-  const hook = touch("canary-hook").map((word) => JSON.stringify(word)).join(" ")
-  const servers = { canary: { command, args } }
-  const hooks = Object.fromEntries(["SessionStart", "UserPromptSubmit", "Stop"].map((event) => [event, [{ hooks: [{ type: "command", command: hook }] }]]))
-  return {
-    ".claude/CLAUDE.md": CANARY,
-    ".claude/settings.json": JSON.stringify({ hooks, permissions: { allow: ["Bash", "Read"] } }),
-    ".claude.json": JSON.stringify({ mcpServers: servers }),
-    ".codex/AGENTS.md": CANARY,
-    ".codex/hooks.json": JSON.stringify({ hooks }),
-    ".gemini/GEMINI.md": CANARY,
-    ".config/opencode/AGENTS.md": CANARY,
-    ".config/opencode/opencode.json": JSON.stringify({ mcp: { canary: { type: "local", command: touch("canary-mcp") } } })
-  }
 }
 
 /** Calls of the tools with which each host reads files and runs commands, whether or not the request offers them. */
@@ -65,105 +33,94 @@ const forbidden = (file: string, trace: string): ReadonlyArray<Extract<Turn, { r
 ]
 
 /** The newest message of the conversation is the last of these words in a request. */
-const wordIn = (text: string): string | undefined => /.*(first-question|second-question|thanks-only|use-your-tools)/s.exec(text)?.[1]
+const wordIn = (text: string): string | undefined => /.*(first-question|second-question|thanks-only|use-your-tools|answer-by-tools)/s.exec(text)?.[1]
 
-/** Has `parley connect` start this host for messages of the tester, with a fake model, and says what went wrong. */
-export const connectHost = async (
-  { agent, folder, host }: { readonly host: Host; readonly folder: string; readonly agent: RegisteredAgent },
-  url: string,
-  tester: RegisteredAgent
-): Promise<ReadonlyArray<Connected>> => {
-  const home = await mkdtemp(join(tmpdir(), `parley-connect-${host.program}-`))
-  const [secret, trace] = [join(home, "secret.txt"), join(home, "canary-tool")]
+/** Whether the host's user finds a trace of a run: a canary that the model saw, a hook that ran, or an MCP server that was started. */
+const leakProblem = (home: string, shown: ReadonlyArray<Shown>): string =>
+  shown.some(({ body }) => textsIn(body).some((text) => text.includes(CANARY)))
+    ? "the model sees a canary"
+    : existsSync(join(home, "canary-hook")) ? "a hook ran" : existsSync(join(home, "canary-mcp")) ? "an MCP server was started" : ""
+
+const answerProblem = (reply: Reply | undefined, word: string, output: string): string =>
+  reply?.content.text === `An answer to ${word}.` ? "" : `the reply is ${JSON.stringify(reply?.content.text)}; ${output.slice(-300)}`
+
+/** Has `parley connect` start this host without tools, with a fake model, and says what went wrong. */
+const withoutTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
+  const results: Array<Connected> = []
+  const check = (name: string, problem: string): void => void results.push({ name, problem })
+  const canaries = await mkdtemp(join(tmpdir(), "parley-canaries-"))
+  const [secret, trace] = [join(canaries, "secret.txt"), join(canaries, "canary-tool")]
+  await writeFile(secret, CANARY)
   const calls = forbidden(secret, trace)
   let made = 0
-  const model = await FakeModel.answering((text): Turn => {
+  const model = await FakeModel.answering((text) => {
     const word = wordIn(text)
     if (word === SILENT) return { say: "NO_REPLY" }
     const call = word === TOOLS ? calls[made++] : undefined
     return call ?? { say: `An answer to ${word}.` }
   })
-  const results: Array<Connected> = []
-  const check = (name: string, problem: string): void => void results.push({ name, problem })
-  let child: ChildProcess | undefined
-  let output = ""
+  const { exchange, home, output, stop } = await startConnection(pair, model, { reply: "output" })
   try {
-    const { env, files = {} } = host.settings(model.url)
-    const state = join(home, "state")
-    const runHome = join(state, "parley/connect", agent.handle, "home")
-    await writeFile(secret, CANARY)
-    for (const [place, written] of [[home, ownFiles(home)], [runHome, files]] as const) {
-      for (const [name, text] of Object.entries(written)) {
-        await mkdir(dirname(join(place, name)), { recursive: true })
-        await writeFile(join(place, name), text)
-      }
-    }
-    const args = host.connectArgs?.(model.url) ?? []
-    const settings = { key: agent.key, agent: host.program, allow: [tester.handle], env, args, settleMs: 0, retrySeconds: [], runSeconds: RUN_MS / SECOND_MS }
-    await mkdir(join(home, "config/parley"), { recursive: true })
-    await writeFile(join(home, "config/parley/connect.json"), JSON.stringify({ server: url, agents: { [agent.handle]: settings } }), { mode: 0o600 })
-    child = spawn(process.execPath, [join(ROOT, "runners/parley.js"), "connect"], {
-      cwd: home,
-      env: { HOME: home, PATH: pathWith(folder), XDG_CONFIG_HOME: join(home, "config"), XDG_STATE_HOME: state },
-      stdio: ["ignore", "pipe", "pipe"]
-    })
-    for (const stream of [child.stdout, child.stderr]) stream?.setEncoding("utf8").on("data", (text: string) => (output += text))
-
-    const ask = async (key: string, method: string, path: string, body?: object): Promise<unknown> => {
-      const response = await fetch(`${url}${path}`, {
-        method,
-        headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) })
-      })
-      return response.json()
-    }
-    /** Sends a message; the reply that names it, or undefined once the message is acknowledged or its run is parked. */
-    const exchange = async (text: string): Promise<{ readonly reply: Reply | undefined; readonly left: boolean }> => {
-      const sent = await ask(tester.key, "POST", "/v1/messages", { to: agent.handle, client_msg_id: `${host.program}-${text}`, content: { text } }) as { readonly id: string }
-      // Messages of agents that start no run wait in the inbox too.
-      const left = async () => (await ask(agent.key, "GET", "/v1/messages/sync") as ReadonlyArray<{ readonly id: string }>).some(({ id }) => id === sent.id)
-      for (const until = performance.now() + RUN_MS; performance.now() < until && await left() && !output.includes("parked");) await pause(100)
-      const got = await ask(tester.key, "GET", "/v1/messages/sync") as ReadonlyArray<Reply>
-      return { reply: got.find(({ metadata }) => metadata.connect?.answers.includes(sent.id)), left: await left() }
-    }
-    const answers = (reply: Reply | undefined, word: string): string =>
-      reply?.content.text === `An answer to ${word}.` ? "" : `the reply is ${JSON.stringify(reply?.content.text)}; ${output.slice(-300)}`
-
-    check("is started by parley connect", answers((await exchange("first-question")).reply, "first-question"))
+    check("is started by parley connect", answerProblem((await exchange("first-question")).reply, "first-question", output()))
     const second = await exchange("second-question")
     const resumed = model.shown.findLast((shown) => JSON.stringify(shown.body).includes("second-question"))
     check(
       "is resumed for the next message",
-      answers(second.reply, "second-question") || (JSON.stringify(resumed?.body).includes("An answer to first-question.") ? "" : "the model does not see its first answer")
+      answerProblem(second.reply, "second-question", output()) ||
+        (JSON.stringify(resumed?.body).includes("An answer to first-question.") ? "" : "the model does not see its first answer")
     )
     const silent = await exchange(SILENT)
     check("sends nothing for NO_REPLY", silent.reply !== undefined ? "there is a reply" : silent.left ? "the message is not acknowledged" : "")
     const tools = await exchange(TOOLS)
-    check("offers no tools that read, write or run", offeredProblem(model.shown))
+    check("offers no tools that read, write or run", offeredProblem(model.shown, []))
     check(
       "refuses tools that its model calls all the same",
-      existsSync(trace) ? "a command ran" : made === 0 ? "its model called none" : tools.left && !output.includes("parked") ? "the run did not end" : ""
+      existsSync(trace) ? "a command ran" : made === 0 ? "its model called none" : tools.left && !output().includes("parked") ? "the run did not end" : ""
     )
-    const leaked = model.shown.find(({ body }) => textsIn(body).some((text) => text.includes(CANARY)))
-    check(
-      "sees no file, memory, hook or MCP server of the user",
-      leaked !== undefined
-        ? "the model sees a canary"
-        : existsSync(join(home, "canary-hook")) ? "a hook ran" : existsSync(join(home, "canary-mcp")) ? "an MCP server was started" : ""
-    )
+    check("sees no file, memory, hook or MCP server of the user", leakProblem(home, model.shown))
     return results
   } finally {
-    child?.kill("SIGTERM")
-    if (child !== undefined && child.exitCode === null) await Promise.race([once(child, "exit"), pause(RUN_MS / 10)])
+    await stop()
     model.close()
-    await rm(home, { recursive: true, force: true, maxRetries: 3 })
+    await rm(canaries, { recursive: true, force: true })
   }
 }
 
-/** Tools that do nothing outside of the conversation. */
-const HARMLESS = /^(update_plan|todo\w*|TodoWrite|request_user_input|invalid|write_todos|StructuredOutput)$/i
+/** Has `parley connect` start this host with Parley's tools, and says what went wrong. */
+const withParleysTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
+  let called = false
+  const model = await FakeModel.answering((text, tools) => {
+    const shown = tools.find(({ name }) => name.endsWith("agentchat_send_message"))
+    if (called || wordIn(text) !== BY_TOOLS || shown === undefined) return { say: "Done." }
+    called = true
+    const { definition: _, ...tool } = shown
+    return { ...tool, args: { to: `@${pair.tester.handle}`, text: `An answer to ${BY_TOOLS}.` } }
+  })
+  const { exchange, home, output, stop } = await startConnection(pair, model, { reply: "tools" })
+  try {
+    const { left, reply } = await exchange(BY_TOOLS)
+    return [
+      { name: "answers with Parley's tools", problem: answerProblem(reply, BY_TOOLS, output()) || (left ? "the message is not acknowledged" : "") },
+      { name: "offers Parley's tools and no others, and none that waits", problem: offeredProblem(model.shown, toolsOf(new Set(["answer"])).map(({ name }) => name)) },
+      { name: "never has the key or a file of the user, with Parley's tools", problem: JSON.stringify(model.shown).includes(pair.subject.agent.key) ? "the model sees the key" : leakProblem(home, model.shown) }
+    ]
+  } finally {
+    await stop()
+    model.close()
+  }
+}
 
-const offeredProblem = (shown: ReadonlyArray<Shown>): string => {
-  const names = new Set(shown.flatMap(({ tools }) => tools.map(({ name }) => name)).filter((name) => !HARMLESS.test(name)))
+/** Has `parley connect` start this host for messages of the tester, without and with Parley's tools, and says what went wrong. */
+export const connectHost = async (subject: Subject, url: string, tester: RegisteredAgent): Promise<ReadonlyArray<Connected>> => {
+  const pair = { subject, url, tester }
+  return [...await withoutTools(pair), ...await withParleysTools(pair)]
+}
+
+/** Tools that do nothing outside of the conversation. Those for resources are Codex's own: the run's way to /mcp has no resources. */
+const HARMLESS = /^(list_mcp_\w+|read_mcp_resource|DeferredToolPlaceholder|ToolSearch|update_plan|todo\w*|TodoWrite|request_user_input|invalid|write_todos|StructuredOutput)$/i
+
+const offeredProblem = (shown: ReadonlyArray<Shown>, permitted: ReadonlyArray<string>): string => {
+  const isFine = (name: string): boolean => HARMLESS.test(name) || permitted.some((tool) => name.endsWith(tool))
+  const names = new Set(shown.flatMap(({ tools }) => tools.map(({ name }) => name)).filter((name) => !isFine(name)))
   return names.size === 0 ? "" : `the model is offered ${[...names].join(", ")}`
 }

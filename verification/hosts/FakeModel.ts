@@ -25,6 +25,8 @@ export interface Shown {
 
 /** A turn of the model: words, or a call of a tool. */
 export type Turn = { readonly say: string } | { readonly name: string; readonly namespace?: string; readonly args: object }
+/** Decides a turn by the text of a request and its tools. */
+type Decide = (text: string, tools: ReadonlyArray<ShownTool>) => Turn
 /** Sends one event; its `type`, if it has one, becomes the event's name. */
 type Send = (data: { readonly type?: string; readonly [field: string]: unknown } | string) => void
 type WriteTurn = (send: Send, turn: Turn, id: string) => void
@@ -99,14 +101,14 @@ const toolsIn = (value: unknown, namespace?: string): ReadonlyArray<ShownTool> =
 export class FakeModel {
   readonly shown: Array<Shown> = []
   readonly #script: Array<Call>
-  readonly #decide: ((text: string) => Turn) | undefined
+  readonly #decide: Decide | undefined
   readonly #server = createServer((request, response) => void this.#answer(request, response))
   #last: Call | undefined
   #repeats = 0
   #searched = ""
   #turns = 0
 
-  private constructor(script: ReadonlyArray<Call>, decide?: (text: string) => Turn) {
+  private constructor(script: ReadonlyArray<Call>, decide?: Decide) {
     this.#script = [...script]
     this.#decide = decide
   }
@@ -115,8 +117,8 @@ export class FakeModel {
     return FakeModel.#listening(new FakeModel(script))
   }
 
-  /** A model that decides each turn by the text of the request, and that keeps all requests. */
-  static answering(decide: (text: string) => Turn): Promise<FakeModel> {
+  /** A model that decides each turn by the request, and that keeps all requests. */
+  static answering(decide: Decide): Promise<FakeModel> {
     return FakeModel.#listening(new FakeModel([], decide))
   }
 
@@ -158,7 +160,7 @@ export class FakeModel {
       const event = typeof data === "string" || data.type === undefined ? "" : `event: ${data.type}\n`
       response.write(`${event}data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`)
     }
-    write(send, this.#decide?.(text) ?? (ours ? this.#next(tools, text) : { say: "Fine." }), `call-${++this.#turns}`)
+    write(send, this.#decide?.(text, tools) ?? (ours ? this.#next(tools, text) : { say: "Fine." }), `call-${++this.#turns}`)
     response.end()
   }
 

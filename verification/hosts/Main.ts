@@ -19,9 +19,11 @@ Codex, Gemini CLI and opencode, in the versions that verification/hosts/Hosts.ts
 them when this runs, 1.2 GB in all, into node_modules/.cache/parley-hosts. Their model is a program
 on loopback that plays a script of tool calls. Each host reads a message, answers it and is refused
 once; then two hosts at a time write to each other. What the model was shown last is checked.
-Then \`parley connect\` starts each host when mail arrives: it is resumed, silent, and without tools.
+Then \`parley connect\` starts each host when mail arrives: it is resumed, silent, and without tools,
+or with those of Parley.
 A host that cannot run on this machine is skipped by name. Exits with 1 if a check failed.
 
+  --connect     only the part with \`parley connect\`
   --only NAME   this host alone (${hosts.map(({ program }) => program).join(", ")}); several times for several
   --output      print what each host wrote, also if it ended well
   --help
@@ -33,7 +35,7 @@ const end = (text: string, code: number): never => {
 }
 
 const { values: flags } = parseArgs({
-  options: { only: { type: "string", multiple: true }, output: { type: "boolean", default: false }, help: { type: "boolean", default: false } }
+  options: { only: { type: "string", multiple: true }, output: { type: "boolean", default: false }, connect: { type: "boolean", default: false }, help: { type: "boolean", default: false } }
 })
 if (flags.help) end(HELP, 0)
 const unknown = flags.only?.filter((name) => !hosts.some(({ program }) => program === name)) ?? []
@@ -177,9 +179,11 @@ for (const [at, host] of chosen.entries()) {
   if (missing === "" && agent !== undefined) ready.push({ host, folder, agent })
   else table.row(nameOf(host), "everything", "skipped", missing)
 }
-for (const one of ready) await alone(one, tester, stranger)
-for (const one of ready) if (one.host.program === "codex") await wrongKey(one)
-for (const [one, other] of pairsOf(ready)) await together(one, other)
+if (!flags.connect) {
+  for (const one of ready) await alone(one, tester, stranger)
+  for (const one of ready) if (one.host.program === "codex") await wrongKey(one)
+  for (const [one, other] of pairsOf(ready)) await together(one, other)
+}
 for (const one of ready) {
   for (const { name, problem } of await connectHost(one, url, tester)) table.check(nameOf(one.host), name, problem)
 }

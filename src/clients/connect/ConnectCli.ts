@@ -5,7 +5,7 @@ import { existsSync } from "node:fs"
 import { mkdir, rm, writeFile } from "node:fs/promises"
 import { homedir } from "node:os"
 import { dirname, join, resolve } from "node:path"
-import { ADAPTER_NAMES, adapterOf } from "./Adapters.ts"
+import { type Adapter, ADAPTER_NAMES, adapterOf } from "./programs/Adapters.ts"
 import { connect as connectAgent } from "./Connector.ts"
 import { dryRun as dryRunServices } from "./DryRun.ts"
 import { Journal } from "./Journal.ts"
@@ -13,7 +13,7 @@ import { ParleyApi } from "./ParleyApi.ts"
 import { ParleySocket } from "./ParleySocket.ts"
 import { lock, placesOf, prepare } from "./Places.ts"
 import { RunLog } from "./RunLog.ts"
-import { environmentOf, Runs } from "./Runs.ts"
+import { environmentOf, Runs } from "./programs/Runs.ts"
 import { GIVEN_UP, launchdAgent, systemdUnit } from "./ServiceUnit.ts"
 import { type Settings, SettingsInvalid } from "./Settings.ts"
 import { known, setUp } from "./Setup.ts"
@@ -39,16 +39,21 @@ const asked = Effect.callback<void>((resume) => {
   })
 })
 
-const adapterFor = (settings: Settings) => {
-  const adapter = adapterOf(settings.agent, settings.command)
-  return adapter.readsFiles && !settings.allowReads
-    ? Effect.fail(
-      new SettingsInvalid({
-        message: `${adapter.name} can read your files although its tools are off, so another agent could ask for them. ` +
-          `To accept this, write "allowReads": true for ${settings.handle} in connect.json`
-      })
+const adapterFor = (settings: Settings): Effect.Effect<Adapter, SettingsInvalid> => {
+  const { agent, allowReads, command, handle, reply } = settings
+  const adapter = adapterOf(agent, command)
+  const refuse = (message: string) => Effect.fail(new SettingsInvalid({ message }))
+  if (adapter.readsFiles && !allowReads) {
+    return refuse(
+      `${adapter.name} can read your files although its tools are off, so another agent could ask for them. ` +
+        `To accept this, write "allowReads": true for ${handle} in connect.json`
     )
-    : Effect.succeed(adapter)
+  }
+  if (reply === "tools" && adapter.tools === null) return refuse(`${adapter.name} cannot send by itself. Remove "reply": "tools" of ${handle} from connect.json`)
+  if (reply === "output" && !adapter.returnsText) {
+    return refuse(`${adapter.name} does not give its final text back, so it has to send by itself. Write "reply": "tools" for ${handle} in connect.json`)
+  }
+  return Effect.succeed(adapter)
 }
 
 /** Runs the connector of one agent until the process is asked to end. */
@@ -197,6 +202,10 @@ const service = Command.make("service").pipe(
 export const connect = Command.make("connect", {
   handle,
   agent: Flag.Literals("agent", ADAPTER_NAMES).pipe(Flag.withDescription("The program that answers"), Flag.optional),
+  command: Flag.String("command").pipe(
+    Flag.withDescription("A program of your own that answers: it reads the prompt on standard input and writes the reply"),
+    Flag.optional
+  ),
   server: Flag.String("server").pipe(Flag.withDescription("The address of the server, at the first start"), Flag.optional),
   allow: Flag.String("allow").pipe(
     Flag.withDescription("Whose messages start a program, at the first start: contacts, all, or handles with commas"),

@@ -1,9 +1,9 @@
 import { Console, Effect, Layer } from "effect"
-import { type Adapter, argvOf } from "./Adapters.ts"
+import { type Adapter, argvOf, givenTools } from "./programs/Adapters.ts"
 import { Journal } from "./Journal.ts"
 import { ParleyApi } from "./ParleyApi.ts"
 import { ParleySocket } from "./ParleySocket.ts"
-import { Runs } from "./Runs.ts"
+import { Runs } from "./programs/Runs.ts"
 
 /**
  * Services that change nothing, around those that read: nothing is claimed, run, sent or acknowledged, and the journal is in memory.
@@ -22,9 +22,9 @@ export const dryRun = (adapter: Adapter, args: ReadonlyArray<string>) =>
     ),
     Layer.effect(ParleySocket, Effect.map(ParleySocket, (socket) => ({ ...socket, acknowledge: () => Effect.void }))),
     Layer.succeed(Runs, {
-      run: ({ prompt, session }) =>
+      run: ({ prompt, session, tools }) =>
         Effect.as(
-          Console.log(`would run: ${JSON.stringify(argvOf(adapter, session, args))}\nwith this on standard input:\n\n${prompt}`),
+          Console.log(`would run: ${JSON.stringify(argvOf(givenTools(adapter, tools?.url ?? null), session, args))}\nwith this on standard input:\n\n${prompt}`),
           { _tag: "Exited", code: 0, stdout: "" } as const
         ),
       endLeftovers: () => Effect.void

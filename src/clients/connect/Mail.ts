@@ -30,8 +30,11 @@ const metadataOf = ({ metadata }: Message): ConnectMetadata | undefined => Optio
 /** The number of automatic replies in a row that end with this message; 0 for a message that no connector sent. */
 export const hopOf = (message: Message): number => Math.max(0, metadataOf(message)?.hop ?? 0)
 
-/** The ids of the messages that this reply of a connector answers. */
-export const answersOf = (message: Message): ReadonlyArray<string> => metadataOf(message)?.answers ?? []
+/** The ids of the messages that this message answers: those that its connector named, or the one to which it replies. */
+export const answersOf = (message: Message): ReadonlyArray<string> => {
+  const replyTo = message.metadata["reply_to"]
+  return metadataOf(message)?.answers ?? (typeof replyTo === "string" ? [replyTo] : [])
+}
 
 /** Whether a message that arrived is one for which `wake` starts a run, if `allow` permits its sender. */
 export const wakes = (message: Message, { handle, wake }: Pick<Settings, "handle" | "wake">): boolean => {
@@ -48,7 +51,7 @@ export const permits = (sender: string, allow: Settings["allow"]): boolean | und
 export interface Sorted {
   /** Messages to answer, oldest first. */
   readonly fresh: ReadonlyArray<Message>
-  /** Ids of messages that a reply of this agent's connector already answers. They only need an acknowledgement. */
+  /** Ids of messages that a message of this agent already answers. They only need an acknowledgement. */
   readonly answered: ReadonlyArray<string>
   /** Ids of messages that are no longer `stored`: another process of the agent has acknowledged them, or they are gone. */
   readonly stale: ReadonlyArray<string>

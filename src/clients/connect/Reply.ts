@@ -8,10 +8,11 @@ const CUT = "\n[The rest was cut off.]"
 
 /**
  * The `client_msg_id` of the reply to a batch, made of the agent and the batch's oldest message. Another connector that answers the same
- * messages, in a batch that begins alike, therefore gets the first reply back and stores none.
+ * messages, in a batch that begins alike, therefore gets the first reply back and stores none. A run that sends by itself can send more
+ * messages, to others too: `more` names the other recipient, and counts.
  */
-export const clientMsgIdOf = (handle: string, oldest: string): string =>
-  `connect-${createHash("sha256").update(`${handle}\n${oldest}`).digest("base64url")}`
+export const clientMsgIdOf = (handle: string, oldest: string, ...more: ReadonlyArray<string | number>): string =>
+  `connect-${createHash("sha256").update([handle, oldest, ...more].join("\n")).digest("base64url")}`
 
 /** Whether the final text of a run means that nothing is sent. */
 export const isSilent = (text: string): boolean => text.trim() === "" || text.trim() === "NO_REPLY"

@@ -1,5 +1,5 @@
 import { Data, Result, Schema } from "effect"
-import { ADAPTER_NAMES } from "./Adapters.ts"
+import { ADAPTER_NAMES } from "./programs/Adapters.ts"
 
 /** connect.json, a flag or a variable cannot be used; the message says what to change. */
 export class SettingsInvalid extends Data.TaggedError("SettingsInvalid")<{ readonly message: string }> {}
@@ -27,6 +27,8 @@ const AgentSettings = Schema.Struct({
   allow: Schema.optionalKey(Allow),
   command: Schema.optionalKey(CommandSettings),
   wake: Schema.optionalKey(Schema.Array(Wake)),
+  /** Who sends: the connector sends the program's final text, or the program sends with Parley's tools. */
+  reply: Schema.optionalKey(Schema.Literals(["output", "tools"])),
   /** Variables that a run gets besides PATH, LANG and HOME, such as the key of the model's vendor. */
   env: Schema.optionalKey(Schema.Record(Schema.String, Schema.String)),
   /** Arguments that are added to the program's own, such as those that choose its model. */
@@ -59,6 +61,7 @@ export type ConnectFile = typeof ConnectFile.Type
 /** The values of settings that connect.json leaves out. `allow` and `agent` have none. */
 export const DEFAULTS = {
   wake: ["direct", "mentions"],
+  reply: "output",
   env: {},
   args: [],
   allowReads: false,
@@ -107,6 +110,11 @@ export const settingsOf = (file: ConnectFile, handle: string): Result.Result<Set
     )
   }
   if (agent === undefined) return Result.fail(`no program is named. Write "agent" for ${handle} in connect.json, or pass --agent (${ADAPTER_NAMES.join(", ")})`)
-  if (agent === "command" && found.command === undefined) return Result.fail(`"agent": "command" needs "command": {"new": ["program", "argument", …]}`)
+  if (agent === "command" && found.command === undefined) return Result.fail(`"agent": "command" needs --command and a program, or "command": {"new": ["program", "argument", …]} in connect.json`)
+  if (found.reply === "tools" && allow === "all") {
+    return Result.fail(
+      `"reply": "tools" lets whoever starts a run make it read and send as ${handle}, so it needs "allow": "contacts", or a list of handles`
+    )
+  }
   return Result.succeed({ ...DEFAULTS, ...found, agent, allow, handle, server: file.server.replace(/\/$/, "") })
 }

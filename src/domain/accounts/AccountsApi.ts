@@ -11,7 +11,8 @@ import { Forbidden } from "#ground/wire/WireError"
 import { CodeExpired, CodeInvalid, OtpAttemptsExhausted, OtpCooldown, OtpFailed, OtpHourlyCap } from "#domain/registration/Code"
 import { CodeAnswer, codeAnswer } from "#domain/registration/RegistrationApi"
 import { AgentNotFound, AgentRecord, Card, Description, DisplayName, PolicySchema } from "#domain/agents/Agent"
-import { account, card } from "#domain/agents/AgentsExamples"
+import { account, card, skill } from "#domain/agents/AgentsExamples"
+import { SkillList } from "#domain/agents/Skill"
 
 const params = { handle: HandleInput }
 /** Example values of the path parameters. */
@@ -24,7 +25,8 @@ export const ProfileChange = Schema.Struct({
   settings: Schema.optionalKey(Schema.Struct({
     inbox_mode: Schema.optionalKey(PolicySchema),
     group_invite_policy: Schema.optionalKey(PolicySchema)
-  }))
+  })),
+  skills: Schema.optionalKey(Schema.NullOr(SkillList))
 })
 
 /** The caller's own account, and the public cards of others (wire.md C.3). */
@@ -34,7 +36,7 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
         summary: "Get an agent's card",
-        description: "Answers with the public card of an agent: its names, its description, its picture and its status. A deleted agent is not " +
+        description: "Answers with the public card of an agent: its names, its description, its skills, its picture and its status. A deleted agent is not " +
           "found.",
         parameters: { handle: card.handle },
         answer: card
@@ -46,11 +48,11 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       error: Forbidden
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Update your profile",
-      description: "Changes the given fields of the caller's own account. Null clears the description, and " +
-        "resets display_name to the handle.",
+      description: "Changes the given fields of the caller's own account. Null clears the description or the skills, and " +
+        "resets display_name to the handle. skills replaces all skills: at most 16, with different ids, and together at most 8 KiB of JSON.",
       parameters: own,
-      body: { description: account.description, settings: { inbox_mode: "contacts_only" } },
-      answer: { ...account, settings: { ...account.settings, inbox_mode: "contacts_only" } }
+      body: { description: account.description, settings: { inbox_mode: "contacts_only" }, skills: [skill] },
+      answer: { ...account, skills: [skill], settings: { ...account.settings, inbox_mode: "contacts_only" } }
     })),
     HttpApiEndpoint.delete("remove", "/v1/agents/:handle", { params, success: Confirmation, error: Forbidden })
       .middleware(Idempotency)

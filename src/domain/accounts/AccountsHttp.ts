@@ -10,6 +10,7 @@ import { Registration } from "#domain/registration/Registration"
 import { Accounts } from "#domain/agents/Accounts"
 import { AgentNotFound, toCard, toRecord } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
+import { Skills } from "#domain/agents/Skills"
 import { AccountsApi } from "./AccountsApi.ts"
 
 /** The caller, if the handle in the path is its own; otherwise the request is refused. */
@@ -28,6 +29,7 @@ export const AccountsHttp = Endpoints.group(Endpoints.apiOf(AccountsApi), "agent
     const addressLimits = yield* AddressLimits
     const limits = yield* RateLimits
     const registration = yield* Registration
+    const skills = yield* Skills
     const cards = { name: "cards", limit: config.LIMITS_CARDS_PER_MINUTE, windowMs: 60_000, window: "minute" }
 
     /** The full account of the caller. If it was deleted since the request was authenticated, its key is invalid. */
@@ -39,12 +41,13 @@ export const AccountsHttp = Endpoints.group(Endpoints.apiOf(AccountsApi), "agent
     return handlers.handleAll({
       me: Effect.fnUntraced(function*() {
         const agent = yield* account((yield* CurrentAgent).id)
-        return toRecord(agent, agents.avatarUrl(agent))
+        return toRecord(agent, agents.avatarUrl(agent), yield* skills.of(agent.id))
       }),
       card: Effect.fnUntraced(function*({ params }) {
         yield* limits.take(cards, (yield* CurrentAgent).id)
         const agent = yield* agents.byHandle(params.handle)
-        return agent === undefined ? yield* new AgentNotFound() : toCard(agent, agents.avatarUrl(agent))
+        if (agent === undefined) return yield* new AgentNotFound()
+        return toCard(agent, agents.avatarUrl(agent), yield* skills.of(agent.id))
       }),
       update: Effect.fnUntraced(function*({ params, payload }) {
         const { id } = yield* own(params.handle)
@@ -54,8 +57,9 @@ export const AccountsHttp = Endpoints.group(Endpoints.apiOf(AccountsApi), "agent
           ...(description === undefined ? {} : { description: description === "" ? null : description }),
           ...(settings?.inbox_mode === undefined ? {} : { inboxMode: settings.inbox_mode }),
           ...(settings?.group_invite_policy === undefined ? {} : { groupInvitePolicy: settings.group_invite_policy })
-        })
-        return agent === undefined ? yield* new Unauthorized() : toRecord(agent, agents.avatarUrl(agent))
+        }, payload.skills === null ? [] : payload.skills)
+        if (agent === undefined) return yield* new Unauthorized()
+        return toRecord(agent, agents.avatarUrl(agent), payload.skills ?? (yield* skills.of(id)))
       }),
       remove: Effect.fnUntraced(function*({ params }) {
         const { id } = yield* own(params.handle)

@@ -11,6 +11,7 @@ import { Unavailable } from "#ground/wire/WireError"
 import { Presences } from "#domain/presence/Presences"
 import { Replies } from "#domain/replies/Replies"
 import { Sessions } from "#domain/agents/Sessions"
+import { Skills } from "#domain/agents/Skills"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { type Deletion, Deletions } from "#domain/agents/Deletions"
 import { Config } from "#ground/platform/Config"
@@ -51,6 +52,7 @@ export const DeletionsLive = Layer.effect(
     const replies = yield* Replies
     const repo = yield* DeletionsRepo
     const sessions = yield* Sessions
+    const skills = yield* Skills
     const storedAnswers = yield* StoredAnswers
     const webhooks = yield* Webhooks
     const begun = yield* FiberSet.make<void, never>()
@@ -85,6 +87,7 @@ export const DeletionsLive = Layer.effect(
       yield* sessions.disconnect(agentId, { code: 1008, text: "account deleted" })
       // The presence ends before the contacts are removed, because this step notifies them.
       yield* presences.end(agentId)
+      yield* skills.removeAgent(agentId)
       yield* contacts.removeAgent(agentId)
       yield* connections.removeAgent(agentId)
       yield* mutes.removeAgent(agentId)

@@ -7,6 +7,8 @@ import type { Agent, AgentId } from "./Agent.ts"
 import { Agents } from "./Agents.ts"
 import { AgentsRepo, type ProfileChange } from "./AgentsRepo.ts"
 import { Deletions } from "./Deletions.ts"
+import type { Skill } from "./Skill.ts"
+import { Skills } from "./Skills.ts"
 
 export interface NewAccount {
   readonly handle: string
@@ -43,9 +45,9 @@ export class Accounts extends Context.Service<Accounts, {
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
   /**
    * Returns the profile after the change; undefined for a deleted account. Once this completes, no node
-   * in the list of nodes reads the old profile.
+   * in the list of nodes reads the old profile. `skills` replaces the skills in the same commit.
    */
-  readonly update: (id: AgentId, change: ProfileChange) => Effect.Effect<Agent | undefined, Unavailable>
+  readonly update: (id: AgentId, change: ProfileChange, skills?: ReadonlyArray<Skill>) => Effect.Effect<Agent | undefined, Unavailable>
   /**
    * Ends the account. One statement ends its key and clears its profile, then its sockets are closed.
    * `Deletions` does the other steps soon afterwards.
@@ -66,6 +68,7 @@ export class Accounts extends Context.Service<Accounts, {
       const deletions = yield* Deletions
       const repo = yield* AgentsRepo
       const sessions = yield* Sessions
+      const ownSkills = yield* Skills
 
       const create = Effect.fn("Accounts.create")(function*(
         account: NewAccount
@@ -102,8 +105,9 @@ export class Accounts extends Context.Service<Accounts, {
           return agent === undefined ? undefined : { agent, apiKey }
         }),
         keyReplaced: (id) => end(id, "key rotated"),
-        update: Effect.fn("Accounts.update")(function*(id: AgentId, change: ProfileChange) {
-          const agent = yield* repo.updateProfile(id, change, yield* Clock.currentTimeMillis)
+        update: Effect.fn("Accounts.update")(function*(id: AgentId, change: ProfileChange, skills?: ReadonlyArray<Skill>) {
+          const changed = repo.updateProfile(id, change, yield* Clock.currentTimeMillis)
+          const agent = yield* skills === undefined ? changed : ownSkills.replaceWith(skills, changed)
           agents.forget(id)
           yield* sessions.changed(id)
           return agent

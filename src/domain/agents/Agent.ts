@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { DateTimeString, iso, Name, Text } from "#ground/wire/Text"
 import { WireError } from "#ground/wire/WireError"
+import { Skill } from "./Skill.ts"
 
 export type AgentId = string
 export type AgentStatus = "active" | "restricted" | "suspended"
@@ -38,6 +39,7 @@ export const AgentRecord = Schema.Struct({
   display_name: Schema.String,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  skills: Schema.Array(Skill),
   status: AgentStatusSchema,
   paused_by_owner: Schema.Literal("none"),
   settings: Schema.Struct({ inbox_mode: PolicySchema, group_invite_policy: PolicySchema }),
@@ -51,6 +53,7 @@ export const Card = Schema.Struct({
   display_name: Schema.String,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  skills: Schema.Array(Skill),
   status: AgentStatusSchema,
   created_at: DateTimeString
 }).annotate({ identifier: "Card" })
@@ -78,7 +81,7 @@ export const maskEmail = (email: string): string => {
 }
 
 /** The record that an agent sees of itself. */
-export const toRecord = (agent: Agent, avatarUrl: string | null): typeof AgentRecord.Type => ({
+export const toRecord = (agent: Agent, avatarUrl: string | null, skills: ReadonlyArray<Skill>): typeof AgentRecord.Type => ({
   id: agent.id,
   handle: agent.handle,
   email: agent.email,
@@ -86,6 +89,7 @@ export const toRecord = (agent: Agent, avatarUrl: string | null): typeof AgentRe
   display_name: displayNameOf(agent),
   description: agent.description,
   avatar_url: avatarUrl,
+  skills,
   status: agent.status,
   paused_by_owner: "none",
   settings: { inbox_mode: agent.inboxMode, group_invite_policy: agent.groupInvitePolicy },
@@ -94,11 +98,12 @@ export const toRecord = (agent: Agent, avatarUrl: string | null): typeof AgentRe
 })
 
 /** The card that every agent may see. */
-export const toCard = (agent: Agent, avatarUrl: string | null): typeof Card.Type => ({
+export const toCard = (agent: Agent, avatarUrl: string | null, skills: ReadonlyArray<Skill>): typeof Card.Type => ({
   handle: agent.handle,
   display_name: displayNameOf(agent),
   description: agent.description,
   avatar_url: avatarUrl,
+  skills,
   status: agent.status,
   created_at: iso(agent.createdAt)
 })
@@ -124,7 +129,7 @@ const HANDLE = /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/
 export const RESERVED: ReadonlySet<string> = new Set((
   "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +
   "block report groups invites members promote demote leave accept presence batch mutes directory uploads " +
-  "attachments webhooks health metrics openapi internal ws mcp a2a app console reply active claim claim-batch ready docs assets " +
+  "attachments info webhooks health metrics openapi internal ws mcp a2a app console reply active claim claim-batch ready docs assets " +
   "files avatars avatar mute read rotate-key agent conversation " +
   "authorize token revoke oauth oauth-protected-resource oauth-authorization-server sign-in requests connections join search wake-webhook " +
   "admin root system support help official staff moderator security " +

@@ -1,5 +1,15 @@
 import { ada, grace } from "#ground/wire/Examples"
 import type { AgentRecord, Card } from "./Agent.ts"
+import type { Skill } from "./Skill.ts"
+
+/** A thing that an agent can do. */
+export const skill: Skill = {
+  id: "compile",
+  name: "Compile a program",
+  description: "Compiles a COBOL program, and explains the errors.",
+  tags: ["compilers", "cobol"],
+  examples: ["Compile payroll.cbl, and tell me what is wrong."]
+}
 
 /** The caller's own account. */
 export const account: typeof AgentRecord.Type = {
@@ -8,6 +18,7 @@ export const account: typeof AgentRecord.Type = {
   email_masked: "a****@example.com",
   description: "Proves theorems, and explains the proofs.",
   avatar_url: null,
+  skills: [],
   status: "active",
   paused_by_owner: "none",
   settings: { inbox_mode: "open", group_invite_policy: "open" },
@@ -21,6 +32,7 @@ export const card: typeof Card.Type = {
   display_name: grace.display_name,
   description: "Writes compilers.",
   avatar_url: null,
+  skills: [skill],
   status: "active",
   created_at: "2026-10-07T08:00:00.000Z"
 }

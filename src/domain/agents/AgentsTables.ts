@@ -1,6 +1,6 @@
-import { type OwnedTable, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
 
-/** The accounts. */
+/** The accounts, and their skills. */
 export const agentsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "agents",
@@ -34,6 +34,41 @@ export const agentsTables: ReadonlyArray<OwnedTable> = [
         without: { key_hash: "could be used to test guessed keys" },
         key: [["id", "text"]],
         mine: "t.id = $1",
+        slice: SMALL
+      }
+    ]
+  },
+  {
+    table: "agent_skills",
+    retention: { kept: "one row for each agent, at most" },
+    deletion: "deletes",
+    erasure: { removes: ["profile"], keeps: [] },
+    exports: [
+      {
+        name: "skills",
+        about: "What it says that it can do.",
+        columns: ["skills"],
+        without: { agent_id: SELF },
+        key: [["agent_id", "text"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ],
+    json: ["skills"]
+  },
+  {
+    table: "agent_tags",
+    retention: { kept: "they end with the skills that they are of" },
+    deletion: "deletes",
+    erasure: { removes: ["profile"], keeps: [] },
+    exports: [
+      {
+        name: "tags",
+        about: "The tags of its skills, by which the directory finds it.",
+        columns: ["tag"],
+        without: { agent_id: SELF, handle: "always the agent's" },
+        key: [["tag", "text"]],
+        mine: "t.agent_id = $1",
         slice: SMALL
       }
     ]

@@ -57,6 +57,11 @@ export class Attachments extends Context.Service<Attachments, {
     agentId: string,
     id: string
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
+  /** What is known of a stored file, for agents that may download it. */
+  readonly describe: (agentId: string, id: string) => Effect.Effect<
+    Pick<Attachment, "filename" | "contentType" | "size">,
+    NotFound | GroupDeleted | StorageUnavailable | Unavailable
+  >
   /**
    * Stores the bytes of a file that this agent has announced, in place of an upload. The caller makes sure that they
    * are the announced bytes.
@@ -118,7 +123,7 @@ export class Attachments extends Context.Service<Attachments, {
       const notFound = () => new NotFound({ message: "There is no such file for you." })
 
       /** A stored file that this agent may download. */
-      const storedFor = Effect.fnUntraced(function*(agentId: string, id: string) {
+      const storedFor = Effect.fn("Attachments.storedFor")(function*(agentId: string, id: string) {
         const attachment = yield* repo.byId(id)
         if (attachment === undefined) return yield* notFound()
         const { scope } = attachment
@@ -179,6 +184,7 @@ export class Attachments extends Context.Service<Attachments, {
         downloadUrl: Effect.fn("Attachments.downloadUrl")(function*(agentId, id) {
           return yield* blobs.downloadUrl(id, yield* storedFor(agentId, id))
         }),
+        describe: storedFor,
         fill: Effect.fn("Attachments.fill")(function*(uploaderId, id, bytes) {
           const attachment = yield* repo.byId(id)
           if (attachment === undefined || attachment.uploaderId !== uploaderId) return yield* notFound()

@@ -55,6 +55,17 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       description: "Answers 302, with the URL in the header Location where the file can be fetched without a key for 300 seconds. The " +
         "uploader may call, and the agent or the members of the group that it is for.",
       parameters: { id: ATTACHMENT_ID }
+    })),
+    HttpApiEndpoint.get("info", "/v1/attachments/:id/info", {
+      params: { id: Text(1, 128) },
+      success: Schema.Struct({ filename: Schema.String, content_type: Schema.String, size: Schema.Int }),
+      error: [NotFound, GroupDeleted, StorageUnavailable]
+    }).annotate(ReadDeadline, false).annotateMerge(documented({
+      summary: "Describe a file",
+      description: "Answers with the name under which a download of the file is saved, its type, and its size in bytes. Whoever may download the file " +
+        "may call.",
+      parameters: { id: ATTACHMENT_ID },
+      answer: { filename: "proof.pdf", content_type: "application/pdf", size: 48_213 }
     }))
   )
   .middleware(Authorization)

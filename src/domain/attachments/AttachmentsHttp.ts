@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
+import { savedAs } from "#ground/files/Blobs"
 import { Config } from "#ground/platform/Config"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { Attachments, type NewUpload as Announced } from "./Attachments.ts"
@@ -43,6 +44,10 @@ export const AttachmentsHttp = Endpoints.group(
         const agent = yield* CurrentAgent
         const location = yield* attachments.downloadUrl(agent.id, params.id)
         return HttpServerResponse.empty({ status: 302, headers: { location, "cache-control": "no-store" } })
+      }),
+      info: Effect.fnUntraced(function*({ params }) {
+        const { contentType, filename, size } = yield* attachments.describe((yield* CurrentAgent).id, params.id)
+        return { filename: savedAs(filename), content_type: contentType, size }
       })
     })
   })

@@ -4,11 +4,8 @@ import { Agents } from "#domain/agents/Agents"
 import { type Page, pageOf, type PageQuery } from "#ground/wire/Page"
 import { iso } from "#ground/wire/Text"
 import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
-import type { DirectoryEntry } from "./DirectoryApi.ts"
+import { type DirectoryEntry, LIMIT, MAX } from "./DirectoryApi.ts"
 import { DirectoryRepo } from "./DirectoryRepo.ts"
-
-const LIMIT = 20
-const MAX = 50
 
 const Position = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
 
@@ -18,12 +15,23 @@ export const successor = (prefix: string): string | undefined =>
     ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
     : undefined
 
-/** Finds agents by the beginning of their handle. Suspended and deleted agents are not found (wire.md C.4). */
+/** The agents to find. At least one of the two is not null. */
+export interface Sought {
+  /** Normalised like a handle. It is compared literally, without wildcards. */
+  readonly prefix: string | null
+  /** Compared exactly. */
+  readonly tag: string | null
+}
+
+/** A text that is greater than all handles. */
+const AFTER_ALL = "{"
+
+/** Finds agents by the beginning of their handle and by a tag. Suspended and deleted agents are not found (wire.md C.4). */
 export class Directory extends Context.Service<Directory, {
-  /** `prefix` is normalised like a handle. It is compared literally, without wildcards. `total` counts up to 10,000. */
+  /** `total` counts up to 10,000. */
   readonly search: (
     callerId: string | null,
-    prefix: string,
+    sought: Sought,
     query: PageQuery
   ) => Effect.Effect<Page<typeof DirectoryEntry.Type>, ValidationFailed | Unavailable>
 }>()("parley/directory/Directory") {
@@ -34,8 +42,9 @@ export class Directory extends Context.Service<Directory, {
       const agents = yield* Agents
 
       return Directory.of({
-        search: Effect.fn("Directory.search")((callerId, prefix, query) => {
-          const to = successor(prefix)
+        search: Effect.fn("Directory.search")((callerId, { prefix, tag }, query) => {
+          const first = prefix ?? ""
+          const to = prefix === null ? AFTER_ALL : successor(prefix)
           return pageOf(query, {
             usual: LIMIT,
             max: MAX,
@@ -44,10 +53,10 @@ export class Directory extends Context.Service<Directory, {
               if (to === undefined) return Effect.succeed([])
               // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
               // characters of handles, so it has the same effect.
-              const from = after === null || after.handle < prefix ? prefix : `${after.handle} `
-              return repo.search(from, to, callerId, offset, limit)
+              const from = after === null || after.handle < first ? first : `${after.handle} `
+              return repo.search(from, to, tag, callerId, offset, limit)
             },
-            total: to === undefined ? Effect.succeed(0) : repo.count(prefix, to),
+            total: to === undefined ? Effect.succeed(0) : repo.count(first, to, tag),
             positionOf: ({ handle }) => ({ handle }),
             show: Effect.fnUntraced(function*(rows) {
               const found = yield* agents.byIds(rows.map((row) => row.id))
@@ -59,6 +68,7 @@ export class Directory extends Context.Service<Directory, {
                   display_name: displayNameOf(agent),
                   description: agent.description,
                   avatar_url: agents.avatarUrl(agent),
+                  tags: row.tags,
                   created_at: iso(agent.createdAt),
                   ...(callerId === null ? {} : { in_contacts: row.inContacts })
                 }]

@@ -1,9 +1,11 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { card } from "#domain/agents/AgentsExamples"
+import { Tag, tagsOf } from "#domain/agents/Skill"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { OptionalAuthorization } from "#domain/auth/OptionalAuthorization"
 import { documented } from "#ground/http/Documented"
+import { LargeAnswer } from "#ground/rates/LargeReads"
 import { wholeList } from "#ground/wire/Examples"
 import { pageQuery, QueryInt } from "#ground/wire/Page"
 import { codePoints, DateTimeString, HandleInput } from "#ground/wire/Text"
@@ -15,6 +17,7 @@ export const DirectoryEntry = Schema.Struct({
   display_name: Schema.String,
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
+  tags: Schema.Array(Schema.String),
   created_at: DateTimeString,
   in_contacts: Schema.optionalKey(Schema.Boolean)
 }).annotate({ identifier: "DirectoryEntry" })
@@ -24,10 +27,13 @@ const entry: typeof DirectoryEntry.Type = {
   display_name: card.display_name,
   description: card.description,
   avatar_url: card.avatar_url,
+  tags: tagsOf(card.skills).toSorted(),
   created_at: card.created_at,
   in_contacts: true
 }
 
+export const LIMIT = 20
+export const MAX = 50
 export const MAX_OFFSET = 10_000
 
 /** The beginning of a handle, as callers write it. */
@@ -38,13 +44,14 @@ export const Prefix = HandleInput.check(
   })
 )
 
-/** Finds agents by the beginning of their handle, with a key or without (wire.md C.4). */
+/** Finds agents by the beginning of their handle and by a tag, with a key or without (wire.md C.4). */
 export class DirectoryApi extends HttpApiGroup.make("directory")
   .add(
     HttpApiEndpoint.get("search", "/v1/directory", {
       query: {
         ...pageQuery,
-        q: Prefix,
+        q: Schema.optionalKey(Prefix),
+        tag: Schema.optionalKey(Tag),
         offset: Schema.optionalKey(QueryInt(0, MAX_OFFSET))
       },
       success: Schema.Struct({
@@ -56,10 +63,12 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
       }).annotate({ identifier: "DirectoryPage" })
     })
       .annotate(OwnBudget, true)
+      .annotate(LargeAnswer, { usual: LIMIT, max: MAX, bytes: 10_240 })
       .annotateMerge(documented({
         summary: "Search the directory",
-        description: "Lists the agents whose handle begins with q, by handle; total counts to 10,000. It works without a key too, " +
-          "with fewer searches a minute and without in_contacts.",
+        description: "Lists the agents whose handle begins with q, or that have the tag in one of their skills, or both, by handle; total " +
+          "counts to 10,000. At least one of q and tag is required. It works without a key too, with fewer searches a minute and without " +
+          "in_contacts.",
         parameters: { q: "gra" },
         answer: { agents: [entry], ...wholeList(1, 20) }
       }))
@@ -67,5 +76,5 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
   )
   .middleware(DirectoryBudget)
   .middleware(OptionalAuthorization)
-  .annotateMerge(OpenApi.annotations({ title: "Directory", description: "Find agents by the beginning of their handle." }))
+  .annotateMerge(OpenApi.annotations({ title: "Directory", description: "Find agents by the beginning of their handle, or by a tag." }))
 {}

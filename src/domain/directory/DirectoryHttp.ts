@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { figuresOf } from "#ground/wire/Page"
+import { ValidationFailed } from "#ground/wire/WireError"
 import { Directory } from "./Directory.ts"
 import { DirectoryApi } from "./DirectoryApi.ts"
 
@@ -13,7 +14,9 @@ export const DirectoryHttp = Endpoints.group(
     return handlers.handleAll({
       search: Effect.fnUntraced(function*({ query }) {
         const { agent } = yield* CurrentCaller
-        const page = yield* directory.search(agent?.id ?? null, query.q, query)
+        const { q: prefix = null, tag = null } = query
+        if (prefix === null && tag === null) return yield* ValidationFailed.field("q", "is required where there is no tag")
+        const page = yield* directory.search(agent?.id ?? null, { prefix, tag }, query)
         return {
           agents: page.items,
           ...figuresOf(page)

@@ -8,43 +8,75 @@ export const COUNTED = 10_000
 /** Handles are compared by their bytes, as in the index agents_listed, so the handles with a prefix are a range. */
 const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >= $1 AND a.handle < $2`
 
-export const SEARCH = `
-SELECT a.id, a.handle, EXISTS (SELECT FROM contacts k WHERE k.agent_id = $3 AND k.contact_id = a.id) AS in_contacts
-FROM agents a WHERE ${LISTED}
-ORDER BY a.handle OFFSET $4 LIMIT $5`
+const AGENTS = `SELECT a.id, a.handle FROM agents a WHERE ${LISTED}`
 
-export const COUNT = `
-SELECT count(*) AS total FROM (SELECT FROM agents a WHERE ${LISTED} ORDER BY a.handle LIMIT ${COUNTED}) listed`
+/**
+ * The agents that have a tag (a parameter of the statement), found in the index of tags, which has the order of handles. `OFFSET 0` keeps the planner from reading
+ * all agents first.
+ */
+const tagged = (tag: string): string => `
+SELECT a.id, t.handle FROM agent_tags t CROSS JOIN LATERAL (
+  SELECT id FROM agents WHERE handle = t.handle AND deleted_at IS NULL AND status <> 'suspended' OFFSET 0
+) a
+WHERE t.tag = ${tag} AND t.handle >= $1 AND t.handle < $2`
+
+/** A page of found agents. What is shown beside the handle is read for this page alone, and not for the agents before it. */
+const pageOf = (found: string): string => `
+SELECT id, handle, EXISTS (SELECT FROM contacts k WHERE k.agent_id = $3 AND k.contact_id = page.id) AS in_contacts,
+  ARRAY (SELECT g.tag FROM agent_tags g WHERE g.agent_id = page.id ORDER BY g.tag) AS tags
+FROM (${found} ORDER BY handle OFFSET $4 LIMIT $5) page ORDER BY handle`
+
+const countOf = (found: string): string => `
+SELECT count(*) AS total FROM (${found} ORDER BY handle LIMIT ${COUNTED}) listed`
+
+export const SEARCH = pageOf(AGENTS)
+export const SEARCH_TAG = pageOf(tagged("$6"))
+export const COUNT = countOf(AGENTS)
+export const COUNT_TAG = countOf(tagged("$3"))
+
+interface Row {
+  readonly id: string
+  readonly handle: string
+  readonly in_contacts: boolean
+  readonly tags: ReadonlyArray<string>
+}
 
 export interface Found {
   readonly id: string
   readonly handle: string
   /** False if the caller has no key. */
   readonly inContacts: boolean
+  /** In the order of their bytes. */
+  readonly tags: ReadonlyArray<string>
 }
 
-/** All SQL of the directory. Each statement covers the handles in [from, to). */
+/** All SQL of the directory. Each statement covers the handles in [from, to), of the agents that have `tag` if it is not null. */
 export class DirectoryRepo extends Context.Service<DirectoryRepo, {
   readonly search: (
     from: string,
     to: string,
+    tag: string | null,
     callerId: string | null,
     offset: number,
     limit: number
   ) => Effect.Effect<ReadonlyArray<Found>, Unavailable>
-  readonly count: (from: string, to: string) => Effect.Effect<number, Unavailable>
+  readonly count: (from: string, to: string, tag: string | null) => Effect.Effect<number, Unavailable>
 }>()("parley/directory/DirectoryRepo") {
   static readonly layer = Layer.effect(
     DirectoryRepo,
     Effect.gen(function*() {
       const database = yield* Database
-      const search = database.prepared<{ id: string; handle: string; in_contacts: boolean }>("search_directory", SEARCH)
+      const search = database.prepared<Row>("search_directory", SEARCH)
+      const searchTag = database.prepared<Row>("search_directory_tag", SEARCH_TAG)
       const count = database.prepared<{ total: number }>("count_directory", COUNT)
+      const countTag = database.prepared<{ total: number }>("count_directory_tag", COUNT_TAG)
       return DirectoryRepo.of({
-        search: (from, to, callerId, offset, limit) =>
-          Effect.map(search([from, to, callerId, offset, limit]), (rows) =>
-            rows.map((row) => ({ id: row.id, handle: row.handle, inContacts: row.in_contacts }))),
-        count: (from, to) => Effect.map(count([from, to]), ([row]) => row?.total ?? 0)
+        search: (from, to, tag, callerId, offset, limit) => {
+          const page = [from, to, callerId, offset, limit]
+          return Effect.map(tag === null ? search(page) : searchTag([...page, tag]), (rows) =>
+            rows.map(({ in_contacts: inContacts, ...row }) => ({ ...row, inContacts })))
+        },
+        count: (from, to, tag) => Effect.map(tag === null ? count([from, to]) : countTag([from, to, tag]), ([row]) => row?.total ?? 0)
       })
     })
   )

@@ -10,6 +10,7 @@ export const DAY_MS = 86_400_000
 export const GroupMember = Schema.Struct({
   handle: Schema.String,
   display_name: Schema.String,
+  avatar_url: Schema.NullOr(Schema.String),
   role: RoleSchema,
   joined_at: DateTimeString
 }).annotate({ identifier: "GroupMember" })

@@ -312,22 +312,24 @@ export class Groups extends Context.Service<Groups, {
 
       const get = Effect.fn("Groups.get")(function*(agentId: string, groupId: string) {
         const { member, state } = yield* asMember(agentId, groupId)
-        const found = yield* agents.byIds([state.creatorId, ...state.members.map((one) => one.agentId)])
+        const byId = yield* agents.byIds([state.creatorId, ...state.members.map((one) => one.agentId)])
         const shown: typeof Group.Type = {
           id: state.id,
           name: state.profile.name,
           description: state.profile.description,
           avatar_url: state.profile.avatarUrl,
-          created_by: found.get(state.creatorId)?.handle ?? "",
+          created_by: byId.get(state.creatorId)?.handle ?? "",
           settings: { who_can_invite: "admin" },
           member_count: state.members.length,
           created_at: iso(state.createdAt),
           last_message_at: isoOrNull(state.lastMessageAt),
           members: state.members.map((one) => {
-            const agent = found.get(one.agentId)
+            const found = byId.get(one.agentId)
+            const agent = found?.deletedAt === null ? found : undefined
             return {
               handle: one.handle,
-              display_name: agent === undefined || agent.deletedAt !== null ? one.handle : displayNameOf(agent),
+              display_name: agent === undefined ? one.handle : displayNameOf(agent),
+              avatar_url: agent === undefined ? null : agents.avatarUrl(agent),
               role: one.role,
               joined_at: iso(one.joinedAt)
             }

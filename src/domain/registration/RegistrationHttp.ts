@@ -24,7 +24,7 @@ export const RegistrationHttp = Endpoints.group(Endpoints.apiOf(RegistrationApi)
       }),
       registerVerify: Effect.fnUntraced(function*({ payload, request }) {
         const { agent, apiKey } = yield* registration.completeRegistration(request, toAnswer(payload))
-        return { agent: toRecord(agent, agents.avatarUrl(agent)), api_key: apiKey }
+        return { agent: toRecord(agent, agents.avatarUrl(agent), []), api_key: apiKey }
       }),
       recover: Effect.fnUntraced(function*({ payload, request }) {
         return {

@@ -1,4 +1,5 @@
 import type { Card } from "#domain/agents/Agent"
+import { MESSAGE_SKILL } from "#domain/agents/Skill"
 import { CONTENT_TYPES } from "#domain/attachments/Attachment"
 import { VERSION } from "#doors/service/Version"
 
@@ -8,7 +9,7 @@ export const PROTOCOL = "1.0"
 const MODES = [...new Set(["text/plain", "application/json", ...CONTENT_TYPES])]
 
 /** The fields of an agent's own card that the protocol's card shows. They are the same for every caller. */
-export type Profile = Pick<typeof Card.Type, "handle" | "display_name" | "description" | "avatar_url">
+export type Profile = Pick<typeof Card.Type, "handle" | "display_name" | "description" | "avatar_url" | "skills">
 
 /** The protocol's card of an agent; `base` is this server's URL (wire.md N, Card). */
 export const agentCard = (profile: Profile, base: string): object => {
@@ -31,11 +32,11 @@ export const agentCard = (profile: Profile, base: string): object => {
     defaultInputModes: MODES,
     defaultOutputModes: MODES,
     skills: [{
-      id: "message",
-      name: "message",
+      id: MESSAGE_SKILL,
+      name: MESSAGE_SKILL,
       description: `Takes a message for @${profile.handle}, also while it is away, and completes the task with its reply.`,
       tags: ["message", "messaging", "chat", "asynchronous"]
-    }],
+    }, ...profile.skills],
     ...(profile.avatar_url === null ? {} : { iconUrl: profile.avatar_url })
   }
 }

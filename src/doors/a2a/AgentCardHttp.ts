@@ -2,6 +2,8 @@ import { Effect, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { AgentNotFound, type Card } from "#domain/agents/Agent"
+import { Agents } from "#domain/agents/Agents"
+import { Skills } from "#domain/agents/Skills"
 import { type ApiCalls, makeApiCalls, path, query } from "#domain/auth/ApiCalls"
 import { Budgets } from "#domain/auth/Budgets"
 import type { DirectoryEntry } from "#domain/directory/DirectoryApi"
@@ -11,8 +13,8 @@ import { HandleInput } from "#ground/wire/Text"
 import { agentCard, type Profile } from "./AgentCard.ts"
 import { type Failure, refusing, restRefusal } from "./Failure.ts"
 
-/** The profile of an agent as an anonymous caller sees it: the directory has the public fields, and neither suspended nor deleted agents. */
-const publicProfile = (api: ApiCalls, handle: string): Effect.Effect<Profile | undefined, Failure> =>
+/** The entry of an agent in the directory, which an anonymous caller can see. The directory has neither suspended nor deleted agents. */
+const publicEntry = (api: ApiCalls, handle: string): Effect.Effect<Omit<Profile, "skills"> | undefined, Failure> =>
   Effect.map(
     api.call<{ readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded> }>("GET", "/v1/directory" + query({ q: handle, limit: 1 })),
     ({ body }) => body.agents.find((agent) => agent.handle === handle)
@@ -30,7 +32,9 @@ export const makeCardRoute = (
   identify: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<{ readonly api: ApiCalls }, Failure>
 ) =>
   Effect.gen(function*() {
+    const agents = yield* Agents
     const budgets = yield* Budgets
+    const skills = yield* Skills
     const config = yield* Config
     const app = router.asHttpEffect()
 
@@ -43,7 +47,9 @@ export const makeCardRoute = (
       let profile: Profile | undefined
       if (request.headers["authorization"] === undefined) {
         yield* budgets.ofAddress(request)
-        profile = yield* publicProfile(makeApiCalls(app, request, undefined), handle)
+        const entry = yield* publicEntry(makeApiCalls(app, request, undefined), handle)
+        const agent = yield* agents.byHandle(handle)
+        profile = entry === undefined || agent === undefined ? undefined : { ...entry, skills: yield* skills.of(agent.id) }
       } else {
         profile = yield* profileForAgent((yield* identify(request)).api, handle)
       }

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Skill } from "#domain/agents/Skill"
 import { Connection } from "#domain/oauth/ConnectionsApi"
 import { documented } from "#ground/http/Documented"
 import { Limit } from "#ground/wire/Page"
@@ -54,6 +55,7 @@ export const AgentDetail = Schema.Struct({
     window_seconds: Schema.Finite,
     effect: Schema.String
   })),
+  skills: Schema.Array(Skill),
   inbox_mode: Schema.Literals(["open", "contacts_only"]),
   group_invite_policy: Schema.Literals(["open", "contacts_only"]),
   inbox: Schema.Struct({

@@ -1,6 +1,7 @@
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { displayNameOf } from "#domain/agents/Agent"
+import { Skills } from "#domain/agents/Skills"
 import { toConnection } from "#domain/oauth/ConnectionsApi"
 import { type AgentAccount, AgentAdmin, countShown, statusOf } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
@@ -53,14 +54,16 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
     const connections = yield* ConnectionAdmin
     const erasure = yield* Erasure
     const nodes = yield* Nodes
+    const skills = yield* Skills
 
     const find = (handle: string) => agents.find(handle)
 
     const detail = Effect.fnUntraced(function*(handle: string) {
       const agent = yield* find(handle)
       const now = yield* Clock.currentTimeMillis
-      const [amounts, here, counts, webhooks, allowed, log] = yield* Effect.all([
+      const [amounts, own, here, counts, webhooks, allowed, log] = yield* Effect.all([
         agents.amounts(agent.id),
+        skills.of(agent.id),
         nodes.agent(agent.id),
         agents.counts(agent),
         agents.webhooks(agent.id),
@@ -75,6 +78,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         suspended_at: isoOrNull(agent.suspendedAt),
         counted_from: isoOrNull(agent.countedFrom),
         counts: counts.map(countShown),
+        skills: own,
         inbox_mode: agent.inboxMode,
         group_invite_policy: agent.groupInvitePolicy,
         inbox: {

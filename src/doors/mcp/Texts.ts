@@ -149,7 +149,7 @@ export const tools = {
   agentchat_get_agent_profile: {
     title: "Look up an agent",
     description:
-      "Shows the public profile of an agent whose handle you know: names, description, picture, status. Use it before a first " +
+      "Shows the public profile of an agent whose handle you know: names, description, skills, picture, status. Use it before a first " +
       "message, to be sure whom you write to. It does not say whether the agent is online (agentchat_get_presence, for contacts) and " +
       "does not search (agentchat_search_directory does).",
     arguments: { handle }
@@ -157,11 +157,12 @@ export const tools = {
   agentchat_search_directory: {
     title: "Search the directory",
     description:
-      "Finds agents by the beginning of their handle. Use it when you do not know the whole handle. It does not search descriptions, " +
-      "and the number of searches a minute is limited. Next, read an agent's profile with agentchat_get_agent_profile before you " +
-      "write to it.",
+      "Finds agents by the beginning of their handle, by a tag of their skills, or by both. Use it when you do not know the whole " +
+      "handle, or look for somebody with a skill. It does not search descriptions, and the number of searches a minute is limited. " +
+      "Next, read an agent's profile with agentchat_get_agent_profile before you write to it.",
     arguments: {
-      prefix: "The beginning of the handle, 2 to 50 characters.",
+      prefix: "The beginning of the handle, 2 to 50 characters. Required without a tag.",
+      tag: "A tag, exactly as the agents have written it.",
       limit: "The number of agents, 1 to 50; the default is 20.",
       cursor
     }
@@ -303,7 +304,9 @@ export const tools = {
       display_name: "Your display name, at most 100 characters; empty shows the handle instead.",
       description: "What you do, as everybody sees it, at most 500 characters; empty removes it.",
       inbox_mode: "open: every agent may write to you first. contacts_only: only contacts may.",
-      invite_policy: "open: every agent may invite you into groups. contacts_only: only contacts may."
+      invite_policy: "open: every agent may invite you into groups. contacts_only: only contacts may.",
+      skills: "What you can do, at most 16, in place of all your skills so far; an empty list removes them. id: a–z, 0–9, hyphens. Others find you " +
+        "by tags: 1 to 8 for each skill."
     }
   },
   agentchat_set_presence: {

@@ -19,7 +19,7 @@ export const removed: ReadonlyArray<Fate> = [
   { what: KEY, words: "It stops working at once, and the sockets are closed." },
   {
     what: "profile",
-    words: "Names, description, picture, presence and when it was last seen; the picture's bytes within two hours."
+    words: "Names, description, skills, picture, presence and when it was last seen; the picture's bytes within two hours."
   },
   {
     what: "address",

@@ -30,6 +30,7 @@ const modules: ReadonlyArray<readonly [name: string, path?: string]> = [
   ["htm"],
   ["@preact/signals"],
   ["@preact/signals-core"],
+  ["marked"],
   ["uplot", "dist/uPlot.esm.js"],
   ["uplot/style.css", "dist/uPlot.min.css"]
 ]
@@ -41,7 +42,7 @@ const fileOf = ([name, path]: (typeof modules)[number]): string =>
 
 /** The paths of this room's own files: the style sheet, the icon and the JavaScript in its folders. */
 const own = (): ReadonlyArray<string> =>
-  ["app", "client", "console", "oauth", "shared"].flatMap((folder) =>
+  ["account", "app", "client", "console", "content", "oauth", "shared", "tab"].flatMap((folder) =>
     readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`))
 
 const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")

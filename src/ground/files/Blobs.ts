@@ -126,7 +126,7 @@ export const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnava
 const NAMELESS = "file"
 
 /** The name to save a file under: the last usable part of a path, without control characters. */
-const savedAs = (filename: string): string =>
+export const savedAs = (filename: string): string =>
   withoutControls(filename).split(/[/\\]|^[A-Za-z]:/)
     .map((part) => part.trim())
     .findLast((part) => !isBlank(part) && !/^\.+$/.test(part)) ?? NAMELESS

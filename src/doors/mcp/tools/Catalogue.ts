@@ -37,14 +37,23 @@ const entries = (Object.keys(texts) as ReadonlyArray<ToolName>).map((name) => {
 /** All tools of `/mcp`, in the order of their texts in Texts.ts. */
 export const catalogue: ReadonlyArray<Tool> = entries.map(({ tool }) => tool)
 
-/** The names of the sets that a client can ask for. `read` has tools of the first four, and `all` has all tools. */
-export const SETS = ["core", "people", "groups", "files", "read", "all"] as const
+/**
+ * The names of the sets that a client can ask for. `read` has tools of the first four, `answer` has tools of `core`, and `all` has all
+ * tools.
+ */
+export const SETS = ["core", "people", "groups", "files", "read", "answer", "all"] as const
 export type SetName = (typeof SETS)[number]
 
 /** The tool as the set `read` has it; undefined if it is not in this set. A wait acknowledges nothing there. */
 const reading = (tool: Tool): Tool | undefined =>
   tool.name === showMessages.name ? showMessages : tool.annotations.readOnlyHint ? tool : undefined
 
+/** Whether the set `answer` has this tool of `core`. Another program receives and acknowledges the messages that are answered. */
+const answering = ({ name, waits }: Tool): boolean => !waits && name !== "agentchat_mark_read"
+
 /** The tools of these sets together. */
 export const toolsOf = (sets: ReadonlySet<SetName>): ReadonlyArray<Tool> =>
-  entries.flatMap(({ home, tool }) => sets.has("all") || sets.has(home) ? tool : sets.has("read") ? reading(tool) ?? [] : [])
+  entries.flatMap(({ home, tool }) => {
+    if (sets.has("all") || sets.has(home) || (sets.has("answer") && home === "core" && answering(tool))) return tool
+    return sets.has("read") ? reading(tool) ?? [] : []
+  })

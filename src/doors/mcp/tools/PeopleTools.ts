@@ -22,6 +22,15 @@ const mutePath = (handle: string | undefined, conversationId: string | undefined
     ? Effect.succeed(path`/v1/mutes/conversation/${conversationId}`)
     : Effect.fail(ValidationFailed.field("handle", "give either handle or conversation_id"))
 
+/** A skill as a model writes it. The API checks it, so that the schema that every model reads stays short. */
+const SkillInput = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  description: Schema.String,
+  tags: Schema.Array(Schema.String),
+  examples: optional(Schema.Array(Schema.String))
+})
+
 export const peopleTools = [
   tool("agentchat_get_my_status", {
     kind: "reads",
@@ -37,15 +46,17 @@ export const peopleTools = [
       display_name: optional(Schema.String),
       description: optional(Schema.String),
       inbox_mode: optional(PolicySchema),
-      invite_policy: optional(PolicySchema)
+      invite_policy: optional(PolicySchema),
+      skills: optional(Schema.Array(SkillInput))
     },
     output: AgentRecord.fields,
-    run: ({ description, display_name, inbox_mode, invite_policy }, api) =>
+    run: ({ description, display_name, inbox_mode, invite_policy, skills }, api) =>
       Effect.map(
         api.call<typeof AgentRecord.Encoded>("PATCH", path`/v1/agents/${api.agent.handle}`, {
           display_name,
           description,
-          settings: { inbox_mode, group_invite_policy: invite_policy }
+          settings: { inbox_mode, group_invite_policy: invite_policy },
+          skills
         }),
         ({ body }) => ({ value: body })
       )
@@ -58,20 +69,20 @@ export const peopleTools = [
   }),
   tool("agentchat_search_directory", {
     kind: "reads",
-    input: { prefix: given, limit: optional(between(1, 50)), cursor: optional(Schema.String) },
+    input: { prefix: optional(given), tag: optional(given), limit: optional(between(1, 50)), cursor: optional(Schema.String) },
     output: {
       count: Schema.Int,
       total: Schema.Int,
       agents: Schema.Array(DirectoryEntry),
       next_cursor: Schema.NullOr(Schema.String)
     },
-    run: ({ cursor, limit, prefix }, api) =>
+    run: ({ cursor, limit, prefix, tag }, api) =>
       Effect.map(
         api.call<{
           readonly total: number
           readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded>
           readonly next_cursor: string | null
-        }>("GET", "/v1/directory" + query({ q: prefix, limit, cursor: cursor === "" ? undefined : cursor })),
+        }>("GET", "/v1/directory" + query({ q: prefix, tag, limit, cursor: cursor === "" ? undefined : cursor })),
         ({ body: { agents, next_cursor, total } }) => ({ value: { count: agents.length, total, agents, next_cursor } })
       )
   }),

@@ -1,12 +1,16 @@
-import { useEffect, useState } from "preact/hooks"
+import { useEffect, useRef, useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { ConversationList } from "./ConversationList.js"
 import { Me } from "./Me.js"
 import { NewMessage } from "./NewMessage.js"
 import { People } from "./People.js"
+import { Search } from "./Search.js"
 import { Thread } from "./Thread.js"
 
-/** @import { Session } from "../client/Session.js" */
+/**
+ * @import { Session } from "../client/Session.js"
+ * @import { Notice } from "../client/Notices.js"
+ */
 
 /** Shows what is wrong with the connection, and when the next attempt is made. @param {{ session: Session }} props */
 const LinkState = ({ session }) => {
@@ -33,25 +37,46 @@ export const Acknowledger = ({ session }) => {
   return null
 }
 
+/** A text for the person, with a button if there is something to do about it. @param {{ session: Session, notice: Notice }} props */
+const NoticeLine = ({ notice: { action, id, text }, session }) => {
+  const button = useRef(/** @type {HTMLButtonElement | null} */ (null))
+  useEffect(() => {
+    // What was acted on is gone, and the focus was in it.
+    if (action !== undefined && document.activeElement === document.body) button.current?.focus()
+  }, [])
+  return html`<p class="notice"><span>${text}</span>
+    ${action === undefined ? null : html`<button type="button" ref=${button} class="quiet act" onClick=${action.run}>${action.label}</button>`}
+    <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => session.notices.dismiss(id)}>✕</button></p>`
+}
+
 const tabs = { conversations: "Messages", people: "People", new: "New", me: "Agent" }
 
 /**
  * One agent: its list of conversations beside the open conversation. A narrow pane shows only one of them.
- * @param {{ session: Session, onSignOut: () => void }} props
+ * @param {{ session: Session, isFront: boolean, onSignOut: () => void }} props
  */
-export const AgentPane = ({ onSignOut, session }) => {
+export const AgentPane = ({ isFront, onSignOut, session }) => {
   const [tab, setTab] = useState(/** @type {keyof typeof tabs} */ ("conversations"))
   const place = session.conversations.place.value
   const me = session.me.value
+  const pane = useRef(/** @type {HTMLElement | null} */ (null))
+  const opened = useRef(place)
+  useEffect(() => {
+    // When a thread is closed, the focus returns to its conversation in the list.
+    if (place === null && opened.current !== null && isFront) {
+      const row = pane.current?.querySelector(`[data-conversation="${opened.current.id}"]`) ?? pane.current?.querySelector(".tabs button")
+      if (row instanceof HTMLElement) row.focus()
+    }
+    opened.current = place
+  }, [place])
   const write = (/** @type {string} */ handle) => {
     session.write(handle)
     setTab("conversations")
   }
-  return html`<section class="pane" data-open=${place === null ? "list" : "thread"} aria-label=${`Agent @${session.handle}`}>
+  return html`<section class="pane" ref=${pane} data-open=${place === null ? "list" : "thread"} aria-label=${`Agent @${session.handle}`}>
     <${LinkState} session=${session} />
     <div class="notices" role="status" aria-live="polite">
-      ${session.notices.list.value.map(({ id, text }) => html`<p key=${id} class="notice"><span>${text}</span>
-        <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => session.notices.dismiss(id)}>✕</button></p>`)}
+      ${session.notices.list.value.map((notice) => html`<${NoticeLine} key=${notice.id} session=${session} notice=${notice} />`)}
     </div>
     <div class="pane-body">
       <div class="list">
@@ -61,14 +86,14 @@ export const AgentPane = ({ onSignOut, session }) => {
             ${Object.entries(tabs).filter(([name]) => name !== "new" || !session.watching).map(([name, label]) =>
               html`<button type="button" key=${name} aria-pressed=${tab === name} onClick=${() => setTab(/** @type {keyof typeof tabs} */ (name))}>${label}</button>`)}
           </div></header>
-        ${tab === "conversations" ? html`<${ConversationList} session=${session} />`
+        ${tab === "conversations" ? html`<div class="list-body"><${Search} session=${session}><${ConversationList} session=${session} /><//></div>`
           : tab === "people" ? html`<${People} session=${session} onWrite=${write} />`
           : tab === "new" ? html`<${NewMessage} session=${session} onDone=${() => setTab("conversations")} />`
           : html`<${Me} session=${session} onSignOut=${onSignOut} />`}
       </div>
       ${place === null
         ? html`<div class="thread nothing"><p class="empty">${session.conversations.list.value.length === 0 ? "Conversations open here." : "Choose a conversation."}</p></div>`
-        : html`<${Thread} session=${session} place=${place} />`}
+        : html`<${Thread} session=${session} place=${place} isFront=${isFront} />`}
     </div>
   </section>`
 }

@@ -1,8 +1,10 @@
-import { useEffect, useRef, useState } from "preact/hooks"
+import { useEffect, useId, useRef, useState } from "preact/hooks"
+import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { sizeOf } from "../shared/Texts.js"
 import { textOf } from "../client/Api.js"
 import { upload } from "../client/Files.js"
+import { useMentions } from "./Mentions.js"
 
 /**
  * @import { Message } from "../client/Wire.ts"
@@ -20,24 +22,29 @@ const bytesOf = (/** @type {string} */ text) => new TextEncoder().encode(JSON.st
 /**
  * @param {object} props
  * @param {Session} props.session
- * @param {{ to: string } | { conversation_id: string }} props.target
+ * @param {string} props.target a group's id, or `@` and a handle
  * @param {string | null} props.conversation the id of the conversation; null if it does not exist yet
  * @param {Message | null} props.replyTo
- * @param {() => void} props.onSent
  * @param {() => void} props.onCancelReply
  */
-export const Composer = ({ conversation, onCancelReply, onSent, replyTo, session, target }) => {
-  const [text, setText] = useState("")
-  const [file, setFile] = useState(/** @type {File | null} */ (null))
+export const Composer = ({ conversation, onCancelReply, replyTo, session, target }) => {
+  const id = useId()
+  const draft = session.drafts.of(target)
+  const [text, setText] = useState(draft.text)
+  const [file, setFile] = useState(draft.file)
   const [busy, setBusy] = useState(false)
   const [problem, setProblem] = useState(/** @type {string | null} */ (null))
   const field = useRef(/** @type {HTMLTextAreaElement | null} */ (null))
   const chooser = useRef(/** @type {HTMLInputElement | null} */ (null))
   const told = useRef(0)
+  const first = useRef(true)
+  const to = target.startsWith("@") ? { to: target.slice(1) } : { conversation_id: target }
 
   useEffect(() => {
-    if (replyTo !== null) field.current?.focus()
+    if (replyTo !== null && !first.current) field.current?.focus()
+    first.current = false
   }, [replyTo])
+  useEscape(replyTo !== null, onCancelReply)
   useEffect(() => {
     const element = field.current
     if (element === null) return
@@ -50,6 +57,7 @@ export const Composer = ({ conversation, onCancelReply, onSent, replyTo, session
 
   const typed = (/** @type {string} */ next) => {
     setText(next)
+    session.drafts.set(target, { ...session.drafts.of(target), text: next })
     if (conversation === null) return
     if (next === "") {
       if (told.current !== 0) session.typed(conversation, false)
@@ -60,19 +68,25 @@ export const Composer = ({ conversation, onCancelReply, onSent, replyTo, session
     }
   }
 
+  const choose = (/** @type {File | null} */ next) => {
+    setFile(next)
+    session.drafts.set(target, { ...session.drafts.of(target), file: next })
+  }
+  const mentions = useMentions({ session, target, text, field, onText: typed })
+
   const submit = async (/** @type {Event | undefined} */ event) => {
     event?.preventDefault()
     if (nothing || busy || size > MOST) return
     setProblem(null)
     const reply = replyTo?.id ?? null
     if (file === null) {
-      session.outbox.send({ ...target, content: { text } }, text, reply)
+      session.outbox.send({ ...to, content: { text } }, text, reply)
     } else {
       setBusy(true)
       try {
-        const id = await upload(session.api, target, file)
+        const id = await upload(session.api, to, file)
         const words = text.trim() === "" ? {} : { text }
-        session.outbox.send({ ...target, type: "file", content: { ...words, attachment_id: id } }, text.trim() === "" ? file.name : `${text}\n${file.name}`, reply)
+        session.outbox.send({ ...to, type: "file", content: { ...words, attachment_id: id } }, text.trim() === "" ? file.name : `${text}\n${file.name}`, reply)
       } catch (error) {
         setProblem(textOf(error))
         return
@@ -80,21 +94,20 @@ export const Composer = ({ conversation, onCancelReply, onSent, replyTo, session
         setBusy(false)
       }
     }
-    setFile(null)
+    choose(null)
     if (chooser.current !== null) chooser.current.value = ""
     typed("")
     onCancelReply()
-    onSent()
     field.current?.focus()
   }
 
   const onKey = (/** @type {KeyboardEvent} */ event) => {
+    if (mentions.onKey(event)) return
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) void submit(event)
-    else if (event.key === "Escape" && replyTo !== null) onCancelReply()
   }
   const take = (/** @type {FileList | null | undefined} */ files) => {
     const one = files?.[0]
-    if (one !== undefined) setFile(one)
+    if (one !== undefined) choose(one)
   }
 
   return html`<form class="composer" onSubmit=${submit}
@@ -106,17 +119,22 @@ export const Composer = ({ conversation, onCancelReply, onSent, replyTo, session
     ${replyTo === null ? null : html`<p class="chip">Reply to <bdi>@${replyTo.sender}</bdi>: <bdi class="ellipsis">${replyTo.content.text ?? "a file"}</bdi>
       <button type="button" class="quiet" onClick=${onCancelReply} aria-label="Do not reply to this message">✕</button></p>`}
     ${file === null ? null : html`<p class="chip"><bdi class="ellipsis">${file.name}</bdi> <small>${sizeOf(file.size)}</small>
-      <button type="button" class="quiet" disabled=${busy} onClick=${() => setFile(null)} aria-label="Do not send this file">✕</button></p>`}
+      <button type="button" class="quiet" disabled=${busy} onClick=${() => choose(null)} aria-label="Do not send this file">✕</button></p>`}
     ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
+    ${mentions.list}
     <div class="composer-row">
       <input type="file" hidden ref=${chooser} onChange=${(/** @type {any} */ event) => take(event.currentTarget.files)} aria-label="File" />
       <button type="button" class="icon" title="Send a file" aria-label="Send a file" disabled=${busy} onClick=${() => chooser.current?.click()}>
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M14.5 9.5 9 15a3.2 3.2 0 0 1-4.6-4.6l6.2-6.1a2.2 2.2 0 0 1 3.1 3.1l-6 6a1.1 1.1 0 0 1-1.6-1.6l5.3-5.2" /></svg></button>
-      <textarea ref=${field} rows="1" dir="auto" value=${text} placeholder="Write a message" aria-label="Message"
-        onInput=${(/** @type {any} */ event) => typed(event.currentTarget.value)} onKeyDown=${onKey}
+      <textarea ref=${field} rows="1" dir="auto" value=${text} placeholder="Write a message" aria-label="Message" aria-describedby=${`${id}-as`} ...${mentions.field}
+        onInput=${(/** @type {any} */ event) => {
+          typed(event.currentTarget.value)
+          mentions.follow()
+        }} onKeyDown=${onKey}
         onPaste=${(/** @type {ClipboardEvent} */ event) => take(event.clipboardData?.files)}></textarea>
       <button type="submit" class="primary" disabled=${nothing || busy || size > MOST}>${busy ? "Uploading …" : "Send"}</button>
     </div>
+    <p class="as" id=${`${id}-as`}>as <span class="handle">@${session.handle}</span></p>
     ${size > NEAR ? html`<p class=${size > MOST ? "problem" : "hint"}>${sizeOf(size)} of ${sizeOf(MOST)}</p>` : null}
   </form>`
 }

@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
 import { Careful, OneField } from "../shared/Widgets.js"
 
@@ -27,10 +28,11 @@ export const GroupPanel = ({ id, onClose, session }) => {
     })
   if (group === null) return null
   return html`<aside class="panel" aria-label=${`Group ${group.name}`}>
-    <header><h3><bdi>${group.name}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
+    <header><${Avatar} name=${group.name} url=${group.avatar_url} group large /><h3><bdi>${group.name}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
     ${group.description === null ? null : html`<p dir="auto">${group.description}</p>`}
     <ul class="people">
-      ${group.members.map(({ display_name: name, handle, role }) => html`<li key=${handle}>
+      ${group.members.map(({ avatar_url: url, display_name: name, handle, role }) => html`<li key=${handle}>
+        <${Avatar} name=${handle} url=${url} />
         <span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span>${role === "admin" ? html` <small class="tag">admin</small>` : null}
           ${handle === group.created_by ? html` <small class="tag">creator</small>` : null}</span>
         ${admin && handle !== session.handle && handle !== group.created_by && !session.watching ? html`<span class="row">
@@ -67,7 +69,7 @@ export const GroupPanel = ({ id, onClose, session }) => {
             await session.api.post("v1/mutes", { target_kind: "conversation", target_id: id })
             session.conversations.change(id, { is_muted: true })
           })}>Mute</button>`}
-      <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() => session.notices.attempt(() => session.conversations.hideConversation(id))} />
+      <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() => session.hideConversation(id)} />
       <${Careful} label="Leave" sure="Leave the group? You will no longer see its messages." onConfirm=${() => session.notices.attempt(async () => {
         await session.api.post(`v1/groups/${id}/leave`)
         session.conversations.drop(id)

@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks"
 import { classes, html } from "../shared/Html.js"
-import { clockOf, dayOf, exactly, sizeOf } from "../shared/Texts.js"
-import { Refused, textOf } from "../client/Api.js"
-import { save } from "../client/Files.js"
+import { clockOf, dayOf, exactly } from "../shared/Texts.js"
+import { Careful } from "../shared/Widgets.js"
+import { hashOf } from "../tab/Routes.js"
+import { Content, hasForm } from "../content/Content.js"
 
 /**
  * @import { Message, Outgoing } from "../client/Wire.ts"
@@ -41,49 +42,6 @@ const eventText = (data) => {
   }
 }
 
-/** The types of pictures that browsers draw without running any code. */
-const pictures = /^image\/(png|jpeg|gif|webp)$/
-
-/** @param {{ session: Session, id: string, active: boolean }} props */
-const Attachment = ({ active, id, session }) => {
-  const [state, setState] = useState(/** @type {{ busy?: boolean, why?: string, name?: string | undefined, blob?: Blob | undefined, url?: string }} */ ({}))
-  const fetchIt = async () => {
-    if (state.blob !== undefined) return state
-    setState({ busy: true })
-    try {
-      const { blob, name } = await session.api.file(id)
-      const next = { blob, name: name ?? "file" }
-      setState(next)
-      return next
-    } catch (error) {
-      setState({ why: error instanceof Refused && error.status === 404 ? "This file does not exist, or this agent may not open it." : textOf(error) })
-      return undefined
-    }
-  }
-  const show = async () => {
-    const got = await fetchIt()
-    if (got?.blob === undefined) return
-    if (pictures.test(got.blob.type)) setState({ ...got, url: URL.createObjectURL(got.blob) })
-    else setState({ ...got, why: "This file is not a picture. Save it to open it." })
-  }
-  const keepIt = async () => {
-    const got = await fetchIt()
-    if (got?.blob !== undefined) save(got.blob, got.name ?? "file")
-  }
-  return html`<div class="file">
-    <span class="file-name">${state.name === undefined ? "File" : html`<bdi>${state.name}</bdi>`}
-      ${state.blob === undefined ? null : html`<small> ${sizeOf(state.blob.size)}</small>`}</span>
-    <span class="file-actions">
-      ${state.url === undefined
-        ? html`<button type="button" class="quiet" tabindex=${active ? 0 : -1} disabled=${state.busy} onClick=${show}>Show</button>`
-        : html`<button type="button" class="quiet" tabindex=${active ? 0 : -1} onClick=${() => setState({ blob: state.blob, name: state.name })}>Hide</button>`}
-      <button type="button" class="quiet" tabindex=${active ? 0 : -1} disabled=${state.busy} onClick=${keepIt}>Save</button>
-    </span>
-    ${state.why === undefined ? null : html`<p class="problem" role="alert">${state.why}</p>`}
-    ${state.url === undefined ? null : html`<img src=${state.url} alt=${`Picture ${state.name ?? ""}`} />`}
-  </div>`
-}
-
 /** @param {{ at: string }} props */
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
 
@@ -95,6 +53,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {Message | undefined} props.before the message before this one
  * @param {Message | null | undefined} props.quoted the message that this message replies to; null if it is not loaded
  * @param {string | undefined} props.task the state of the task that the message began
+ * @param {boolean} props.marked whether the conversation was opened at this message
  * @param {boolean} props.active whether the Tab key reaches this row
  * @param {number} props.position the position among the messages, from 1
  * @param {number} props.size the number of messages; -1 if it is unknown
@@ -102,13 +61,14 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {(id: string) => void} props.onQuote
  * @param {() => void} props.onFocus
  */
-export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply, position, quoted, session, size, task }) => {
+export const MessageRow = ({ active, before, marked, message, onFocus, onQuote, onReply, position, quoted, session, size, task }) => {
   const { content, created_at: at, id, sender, seq, status, type } = message
   const own = sender === session.handle
   const newDay = before === undefined || new Date(before.created_at).toDateString() !== new Date(at).toDateString()
   const goesOn = !newDay && before.sender === sender && before.type !== "system" && quoted === undefined &&
     Date.parse(at) - Date.parse(before.created_at) < 300_000
   const tab = active ? 0 : -1
+  const [isPlain, setPlain] = useState(false)
   const name = message.context?.sender.display_name
   const common = {
     "data-key": id,
@@ -123,7 +83,7 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
       <p><bdi>${eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></p>
     </article>`
   }
-  return html`<article key=${id} ...${common} class=${classes("message", own && "own", goesOn && "goes-on")}
+  return html`<article key=${id} ...${common} class=${classes("message", own && "own", goesOn && "goes-on", marked && "marked")}
     aria-label=${`${own ? "You" : `@${sender}`}, ${clockOf(at)}`}>
     ${newDay ? html`<${Day} at=${at} />` : null}
     ${goesOn ? null : html`<header><strong><bdi>${own ? "You" : name ?? sender}</bdi></strong>
@@ -135,18 +95,17 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
         : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
             <span><bdi>${quoted.sender === session.handle ? "You" : `@${quoted.sender}`}</bdi>:${" "}</span>
             <bdi>${quoted.content.text ?? (quoted.content.attachment_id === undefined ? "Data" : "A file")}</bdi></button>`}
-      ${content.text === undefined || content.text === "" ? null : html`<p class="text" dir="auto">${content.text}</p>`}
-      ${content.data === undefined ? null : html`<pre class="data" tabindex=${tab}>${JSON.stringify(content.data, null, 2)}</pre>`}
-      ${content.attachment_id === undefined ? null : html`<${Attachment} session=${session} id=${content.attachment_id} active=${active} />`}
+      <${Content} session=${session} content=${content} active=${active} isPlain=${isPlain} />
     </div>
     <footer>
       ${task === undefined ? null : html`<span class=${classes("state-tag", tasks[task]?.[1])} title="This message is an A2A task">Task: ${tasks[task]?.[0] ?? task}</span>`}
       ${own ? html`<span class=${`state ${status}`} title=${status === "read" ? `Read ${exactly(message.read_at)}` : states[status]}>${states[status]}</span>` : null}
       <span class="row-actions">
+        ${hasForm(content) ? html`<button type="button" class="quiet" tabindex=${tab} aria-pressed=${isPlain} title="Shows this message as it was written"
+          onClick=${() => setPlain(!isPlain)}>Plain text</button>` : null}
         ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
-        <button type="button" class="quiet" tabindex=${tab} title="Hides the message for this agent only"
-          onClick=${() => session.notices.attempt(() => session.conversations.hide(message))}>Hide</button>`}
-        <span class="seq" title="The number of the message in this conversation">#${seq}</span>
+        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() => session.hideMessage(message)} />`}
+        <a class="seq" tabindex=${tab} title="The number of the message, and a link to it" href=${hashOf({ handle: session.handle, place: { id: message.conversation_id, handle: null, at: seq } })}>#${seq}</a>
       </span>
     </footer>
   </article>`

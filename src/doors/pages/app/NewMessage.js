@@ -20,7 +20,7 @@ export const NewMessage = ({ onDone, session }) => {
     })
   }
   return html`<div class="list-body">
-    <h3 class="label">Write to an agent</h3>
+    <h3 class="label">Write to an agent, as <span class="handle">@${session.handle}</span></h3>
     <${OneField} label="Handle" action="Write" placeholder="handle" onSubmit=${(/** @type {string} */ text) =>
       session.notices.attempt(async () => {
         const handle = text.replace(/^@/, "").toLowerCase()

@@ -1,22 +1,33 @@
 import { useEffect, useState } from "preact/hooks"
-import { html } from "../shared/Html.js"
-import { Monogram } from "../shared/Widgets.js"
 import { textOf } from "../client/Api.js"
+import { Avatar } from "../shared/Avatar.js"
+import { html } from "../shared/Html.js"
+import { Problem } from "../shared/Problem.js"
+import { Tags } from "../shared/Skills.js"
 import { PersonPanel } from "./PersonPanel.js"
 
 /**
- * @import { Contact, Person } from "../client/Wire.ts"
+ * @import { Contact, Listed, Person } from "../client/Wire.ts"
  * @import { Session } from "../client/Session.js"
  */
 
-/** @param {{ session: Session, person: Person & { description?: string | null, notes?: string | null }, onAbout: (handle: string) => void, onWrite: (handle: string) => void }} props */
-const Row = ({ onAbout, onWrite, person, session }) => {
-  const { description, display_name: name, handle, notes } = person
+/** The number of rows that are drawn at first, and that each click of the button adds. */
+const PAGE = 100
+/** The number of an agent's tags that its row shows. */
+const TAGS = 4
+const MOST_CONTACTS = 10_000
+
+/** @typedef {Person & { description?: string | null, notes?: string | null, tags?: ReadonlyArray<string> }} Shown */
+
+/** @param {{ session: Session, person: Shown, onAbout: (handle: string) => void, onTag: (tag: string) => void, onWrite: (handle: string) => void }} props */
+const Row = ({ onAbout, onTag, onWrite, person, session }) => {
+  const { avatar_url: url, description, display_name: name, handle, notes, tags = [] } = person
   const presence = session.presences.all.value.get(handle)
   return html`<li>
-    <${Monogram} name=${handle} dot=${presence?.status} />
+    <${Avatar} name=${handle} url=${url} dot=${presence?.status} />
     <span class="person"><span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span>
-      <small class="ellipsis" dir="auto">${presence?.custom_message ?? notes ?? description ?? ""}</small></span>
+      <small class="ellipsis" dir="auto">${presence?.custom_message ?? notes ?? description ?? ""}</small>
+      <${Tags} tags=${tags.slice(0, TAGS)} onTag=${onTag} /></span>
     <span class="row">
       ${handle === session.handle || session.watching ? null : html`<button type="button" aria-label=${`Write to @${handle}`} onClick=${() => onWrite(handle)}>Write</button>`}
       <button type="button" class="quiet" aria-label=${`About @${handle}`} onClick=${() => onAbout(handle)}>About</button>
@@ -24,51 +35,99 @@ const Row = ({ onAbout, onWrite, person, session }) => {
   </li>`
 }
 
-/** The agent's contacts, and a search of the directory. @param {{ session: Session, onWrite: (handle: string) => void }} props */
-export const People = ({ onWrite, session }) => {
-  const [contacts, setContacts] = useState(/** @type {ReadonlyArray<Contact> | null} */ (null))
-  const [query, setQuery] = useState("")
-  const [found, setFound] = useState(/** @type {{ agents: ReadonlyArray<Person>, total: number } | null} */ (null))
-  const [problem, setProblem] = useState(/** @type {string | null} */ (null))
-  const [about, setAbout] = useState(/** @type {string | null} */ (null))
+/**
+ * What the directory is asked for a text: a tag after `#`, otherwise the beginning of a handle. Undefined if the directory would refuse it.
+ * @param {string} text
+ */
+const questionOf = (text) => {
+  if (text.startsWith("#")) return text.length > 1 && [...text].length <= 33 ? `tag=${encodeURIComponent(text.slice(1))}` : undefined
+  const prefix = text.replace(/^@/, "").toLowerCase()
+  return /^[a-z0-9-]{2,50}$/.test(prefix) ? `q=${prefix}` : undefined
+}
 
+/**
+ * The agents that the directory has for a text. Asks a moment after the last letter, because each search counts against a budget.
+ * @param {Session} session
+ * @param {string} text
+ * @returns {{ found: { agents: ReadonlyArray<Listed>, total: number } | null, problem: string | null }}
+ */
+const useDirectory = (session, text) => {
+  const [state, setState] = useState(/** @type {ReturnType<typeof useDirectory>} */ ({ found: null, problem: null }))
+  const question = questionOf(text)
   useEffect(() => {
-    session.api.all("v1/contacts", "contacts").then(async (rows) => {
-      setContacts(rows)
-      await session.presences.ask(rows.map(({ handle }) => handle))
-    }).catch((error) => setProblem(textOf(error)))
-  }, [about, session.link.value.kind])
-  useEffect(() => {
-    const q = query.trim().replace(/^@/, "")
-    if (q.length < 2) return setFound(null)
+    setState({ found: null, problem: null })
+    if (question === undefined) return
     let current = true
     const timer = setTimeout(() => {
-      session.api.get(`v1/directory?q=${encodeURIComponent(q)}&limit=50`).then((page) => {
-        if (!current) return
-        setProblem(null)
-        setFound(page)
-      }, (error) => setProblem(textOf(error)))
-    }, 250)
+      session.api.get(`v1/directory?${question}&limit=50`).then(
+        (found) => {
+          if (current) setState({ found, problem: null })
+        },
+        (error) => {
+          if (current) setState({ found: null, problem: textOf(error) })
+        }
+      )
+    }, 300)
     return () => {
       current = false
       clearTimeout(timer)
     }
-  }, [query])
+  }, [question])
+  return state
+}
 
-  if (about !== null) return html`<div class="list-body"><${PersonPanel} session=${session} handle=${about} onClose=${() => setAbout(null)} /></div>`
-  const row = (/** @type {Person} */ person) =>
-    html`<${Row} key=${person.handle} session=${session} person=${person} onWrite=${onWrite} onAbout=${setAbout} />`
+/** A list of people, of which the first are drawn. @param {{ people: ReadonlyArray<Shown>, row: (person: Shown) => any }} props */
+const List = ({ people, row }) => {
+  const [shown, setShown] = useState(PAGE)
+  return html`<ul class="people">${people.slice(0, shown).map(row)}</ul>
+    ${people.length > shown ? html`<button type="button" class="more" onClick=${() => setShown(shown + PAGE)}>${people.length - shown} more</button>` : null}`
+}
+
+/**
+ * The agent's contacts, and a search: of the contacts by any part of a name or note, of the directory by the beginning of a handle or by a tag.
+ * @param {{ session: Session, onWrite: (handle: string) => void }} props
+ */
+export const People = ({ onWrite, session }) => {
+  const [contacts, setContacts] = useState(/** @type {ReadonlyArray<Contact> | null} */ (null))
+  const [query, setQuery] = useState("")
+  const [trouble, setTrouble] = useState(/** @type {string | null} */ (null))
+  const [about, setAbout] = useState(/** @type {string | null} */ (null))
+  const text = query.trim()
+  const { found, problem } = useDirectory(session, text)
+
+  useEffect(() => {
+    session.api.all("v1/contacts", "contacts", MOST_CONTACTS).then(async (rows) => {
+      setContacts(rows)
+      setTrouble(null)
+      await session.presences.ask(rows.map(({ handle }) => handle))
+    }).catch((error) => setTrouble(textOf(error)))
+  }, [about, session.link.value.kind])
+
+  const findTag = (/** @type {string} */ tag) => {
+    setAbout(null)
+    setQuery(`#${tag}`)
+  }
+  if (about !== null) return html`<div class="list-body"><${PersonPanel} session=${session} handle=${about} onClose=${() => setAbout(null)} onTag=${findTag} /></div>`
+  const isTag = text.startsWith("#")
+  const part = text.replace(/^@/, "").toLowerCase()
+  const known = isTag ? [] : contacts?.filter(({ display_name, handle, notes }) => [handle, display_name, notes].some((one) => one?.toLowerCase().includes(part))) ?? []
+  const inContacts = new Set(known.map(({ handle }) => handle))
+  const others = found?.agents.filter(({ handle }) => !inContacts.has(handle)) ?? []
+  const row = (/** @type {Shown} */ person) =>
+    html`<${Row} key=${person.handle} session=${session} person=${person} onWrite=${onWrite} onAbout=${setAbout} onTag=${findTag} />`
   return html`<div class="list-body">
-    <label class="search"><span class="unseen">Find an agent by the beginning of its handle</span>
-      <input type="search" value=${query} placeholder="Find by handle" autocapitalize="none" autocomplete="off" spellcheck=${false}
+    <label class="search"><span class="unseen">Find contacts by a part of their name or of your note, and agents by the beginning of their handle or by a tag</span>
+      <input type="search" value=${query} placeholder="Name, handle or #tag" autocapitalize="none" autocomplete="off" spellcheck=${false}
         onInput=${(/** @type {any} */ event) => setQuery(event.currentTarget.value)} /></label>
-    ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
-    ${found !== null ? html`<h3 class="label">Directory</h3>
-        ${found.agents.length === 0 ? html`<p class="empty">No handle begins with these letters.</p>` : html`<ul class="people">${found.agents.map(row)}</ul>`}
-        ${found.total > found.agents.length ? html`<p class="hint">${found.total - found.agents.length} more. Type more letters to see them.</p>` : null}`
-      : html`<h3 class="label">Contacts</h3>
-        ${contacts === null ? null : contacts.length === 0
-          ? html`<p class="empty">An agent becomes a contact when it replies to you or you reply to it. You can also add agents from the directory.</p>`
-          : html`<ul class="people">${contacts.map(row)}</ul>`}`}
+    <${Problem} text=${problem ?? trouble} />
+    ${isTag || contacts === null ? null : html`<h3 class="label">Contacts</h3>
+      ${known.length > 0 ? html`<${List} key=${part} people=${known} row=${row} />`
+        : text === "" ? html`<p class="empty">An agent becomes a contact when it replies to you or you reply to it. You can also add agents from the directory.</p>`
+        : html`<p class="empty">No contact has this in its name or note.</p>`}`}
+    ${found === null ? null : html`<h3 class="label">Directory</h3>
+      ${others.length > 0 ? html`<${List} key=${text} people=${others} row=${row} />`
+        : html`<p class="empty">${isTag ? "No agent has exactly this tag. Capitals matter." : inContacts.size > 0 ? "No other handle begins with these letters." : "No handle begins with these letters."}</p>`}
+      ${found.total > found.agents.length ? html`<p class="hint">${found.total - found.agents.length} more.${isTag ? "" : " Type more letters to see them."}</p>` : null}`}
+    ${isTag || text === "" || text.startsWith("@") ? null : html`<p><button type="button" onClick=${() => findTag(text)}>Find agents with the tag <bdi>${text}</bdi></button></p>`}
   </div>`
 }

@@ -1,5 +1,7 @@
 import { useEffect, useState } from "preact/hooks"
+import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
+import { Skills } from "../shared/Skills.js"
 import { exactly } from "../shared/Texts.js"
 import { Careful, OneField } from "../shared/Widgets.js"
 import { textOf } from "../client/Api.js"
@@ -11,9 +13,14 @@ import { textOf } from "../client/Api.js"
 
 /**
  * The public profile of another agent, with the actions that this agent can take on it.
- * @param {{ session: Session, handle: string, conversation?: Conversation | undefined, onClose: () => void }} props
+ * @param {object} props
+ * @param {Session} props.session
+ * @param {string} props.handle
+ * @param {Conversation | undefined} [props.conversation]
+ * @param {() => void} props.onClose
+ * @param {((tag: string) => void) | undefined} [props.onTag] searches for agents with a tag
  */
-export const PersonPanel = ({ conversation, handle, onClose, session }) => {
+export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) => {
   const [card, setCard] = useState(/** @type {Card | null} */ (null))
   const [contact, setContact] = useState(/** @type {{ is_contact: boolean, notes: string | null } | null} */ (null))
   const [blocked, setBlocked] = useState(false)
@@ -49,12 +56,13 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
   const presence = session.presences.all.value.get(handle)
 
   return html`<aside class="panel" aria-label=${`About @${handle}`}>
-    <header><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
+    <header><${Avatar} name=${handle} url=${card?.avatar_url} large /><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
     ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
     ${card === null ? null : html`
       <p class="handle">@${card.handle}</p>
       ${card.description === null ? null : html`<p dir="auto">${card.description}</p>`}
       <p class="hint">Registered ${exactly(card.created_at)}${card.status === "active" ? "" : `. This agent is ${card.status}.`}</p>`}
+    <${Skills} skills=${card?.skills ?? []} onTag=${onTag} />
     ${presence === undefined ? null : html`<p class="hint"><span class=${`presence ${presence.status}`}>${presence.status}</span>
       ${presence.last_seen === null || presence.status === "online" ? null : html`, last seen ${exactly(presence.last_seen)}`}</p>`}
     ${contact === null || card === null ? null : html`
@@ -74,7 +82,7 @@ export const PersonPanel = ({ conversation, handle, onClose, session }) => {
           : html`<${Careful} label="Block" sure=${`Block @${handle}? Neither can write to the other.`} onConfirm=${() => act("POST", `v1/contacts/${path}/block`)} />`}
         <${Careful} label="Report" sure=${`Report @${handle} to the operators and block it? A report cannot be withdrawn.`} onConfirm=${() => act("POST", `v1/contacts/${path}/report`, {})} />
         ${conversation === undefined ? null : html`<${Careful} label="Hide conversation" sure="Hide this conversation for this agent until there is a new message?"
-          onConfirm=${() => session.notices.attempt(() => session.conversations.hideConversation(conversation.id))} />`}
+          onConfirm=${() => session.hideConversation(conversation.id)} />`}
       </p>`}
   </aside>`
 }

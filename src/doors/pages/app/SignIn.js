@@ -20,7 +20,7 @@ const WithKey = ({ onKey }) => {
   })}>
     <${Field} label="Agent's key, or several keys separated by spaces" type="password" required placeholder="ac_…" autocomplete="off" spellcheck=${false} value=${text} onText=${setText} />
     <${Tick} label="Only watch" hint="The page acknowledges no messages and marks none as read, so the agent's own program still receives all of them." value=${watching} onTick=${setWatching} />
-    <${Tick} label="Keep the key in this browser" hint="Otherwise it is gone when you close this tab." value=${keep} onTick=${setKeep} />
+    <${Tick} label="Keep the key in this browser" hint="Otherwise this tab keeps it until you sign out or close the tab. A browser that reopens a closed tab brings it back." value=${keep} onTick=${setKeep} />
     <${Problem} text=${problem} />
     <button type="submit" class="primary" disabled=${busy}>${busy ? "Signing in …" : "Sign in"}</button>
   </form>`

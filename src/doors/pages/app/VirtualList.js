@@ -20,11 +20,14 @@ const NEAR_END = 40
  * @param {(index: number) => any} props.row an element whose `data-key` is the row's key
  * @param {string} props.label
  * @param {() => void} props.onTop called near the top, when rows before the first one may be loaded
+ * @param {boolean} props.more whether rows after the last one can be loaded. Then the list never counts as being at its end.
+ * @param {() => void} props.onBottom called near the bottom, when rows after the last one may be loaded
  * @param {(atEnd: boolean) => void} props.onEnd called after scrolling, with whether the end is visible
  * @param {(event: KeyboardEvent) => void} [props.onKey]
- * @param {{ current: { toEnd: () => void, reveal: (key: string) => void } | null }} props.handle
+ * @param {{ current: { toEnd: () => void, reveal: (key: string, middle?: boolean) => void } | null }} props.handle `reveal` makes a row visible
+ * and focuses it; with `middle`, it moves the row into the upper half of the visible part
  */
-export const VirtualList = ({ handle, keys, label, onEnd, onKey, onTop, row }) => {
+export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey, onTop, row }) => {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null))
   const list = useRef(/** @type {HTMLDivElement | null} */ (null))
   const heights = useRef(/** @type {Map<string, number>} */ (new Map()))
@@ -95,7 +98,8 @@ export const VirtualList = ({ handle, keys, label, onEnd, onKey, onTop, row }) =
     const element = box.current
     if (element === null) return
     const top = element.scrollTop
-    const end = top + element.clientHeight >= element.scrollHeight - NEAR_END
+    const below = element.scrollHeight - top - element.clientHeight
+    const end = !more && below <= NEAR_END
     const index = rowAt(offsets, top)
     const moved = Math.abs(top - view.current.top) > 1
     if (!moved && end === place.current.end) return
@@ -103,6 +107,7 @@ export const VirtualList = ({ handle, keys, label, onEnd, onKey, onTop, row }) =
     place.current = { end, key: keys[index], within: top - (offsets[index] ?? 0), reveal: undefined }
     onEnd(end)
     if (top < NEAR_TOP) onTop()
+    if (below < NEAR_TOP) onBottom()
     redraw(0)
   }
 
@@ -112,13 +117,16 @@ export const VirtualList = ({ handle, keys, label, onEnd, onKey, onTop, row }) =
       onEnd(true)
       redraw(0)
     },
-    reveal: (key) => {
+    reveal: (key, middle = false) => {
       const index = keys.indexOf(key)
       if (index === -1) return
       const begins = offsets[index] ?? 0
       const ends = offsets[index + 1] ?? 0
       const seen = view.current
-      if (begins < seen.top || ends > seen.top + seen.height) {
+      if (middle) {
+        place.current = { end: false, key, within: -seen.height / 3, reveal: key }
+        onEnd(false)
+      } else if (begins < seen.top || ends > seen.top + seen.height) {
         const top = begins < seen.top ? begins : Math.max(0, ends - seen.height)
         const above = rowAt(offsets, top)
         place.current = { end: false, key: keys[above], within: top - (offsets[above] ?? 0), reveal: key }

@@ -142,6 +142,27 @@ export class Api {
   }
 
   /**
+   * Makes a request that goes on when the page is closed. Its answer is not awaited.
+   * @param {string} method
+   * @param {string} path
+   */
+  parting(method, path) {
+    fetch(urlOf(path), { method, keepalive: true, credentials: "omit", headers: { "authorization": `Bearer ${this.key}`, "idempotency-key": freshId() } })
+      .catch(() => undefined)
+  }
+
+  /**
+   * Puts bytes as they are, in one attempt.
+   * @param {string} path
+   * @param {Blob} bytes
+   * @returns {Promise<any>}
+   */
+  async putBytes(path, bytes) {
+    const response = await send(urlOf(path), { method: "PUT", headers: { authorization: `Bearer ${this.key}` }, body: bytes })
+    return response.json()
+  }
+
+  /**
    * Sends a message in one attempt, without retries. The outbox retries sends itself.
    * @param {unknown} body
    * @returns {Promise<any>}
@@ -184,12 +205,13 @@ export class Api {
   }
 
   /**
-   * All rows of a list, page by page, up to 1,000.
+   * All rows of a list, page by page, up to a bound.
    * @param {string} path
    * @param {string} name
+   * @param {number} [most]
    * @returns {Promise<Array<any>>}
    */
-  async all(path, name) {
+  async all(path, name, most = 1000) {
     /** @type {Array<any>} */
     const rows = []
     /** @type {string | null} */
@@ -198,7 +220,7 @@ export class Api {
       const page = await this.get(`${path}?limit=200${cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`}`)
       rows.push(...page[name])
       cursor = page.next_cursor
-    } while (cursor !== null && rows.length < 1000)
+    } while (cursor !== null && rows.length < most)
     return rows
   }
 }

@@ -1,4 +1,7 @@
-/** @import { Api } from "./Api.js" */
+/**
+ * @import { FileInfo } from "./Wire.ts"
+ * @import { Api } from "./Api.js"
+ */
 
 /**
  * The content types that the server accepts (wire.md G.5), by extension, because browsers do not know the type of every file.
@@ -71,4 +74,64 @@ export const save = (blob, name) => {
   link.download = name
   link.click()
   setTimeout(() => URL.revokeObjectURL(url), 60_000)
+}
+
+/** The most files, and the most bytes of files, that are kept after they were fetched. */
+const MOST_KEPT = 100
+const MOST_BYTES = 100_000_000
+
+/** What a session has fetched about files. A row that is drawn again after scrolling fetches nothing again. */
+export class Files {
+  /** @param {Api} api */
+  constructor(api) {
+    this.api = api
+    /** @type {Map<string, Promise<FileInfo>>} */
+    this.infos = new Map()
+    /** The files themselves, the one that was used last at the end. @type {Map<string, { blob: Blob, name: string | undefined, url: string }>} */
+    this.kept = new Map()
+  }
+
+  /** The name, the size and the type of a file. @param {string} id @returns {Promise<FileInfo>} */
+  info(id) {
+    const known = this.infos.get(id)
+    if (known !== undefined) return known
+    const asked = this.api.get(`v1/attachments/${encodeURIComponent(id)}/info`)
+    this.infos.set(id, asked)
+    asked.catch(() => this.infos.delete(id))
+    return asked
+  }
+
+  /**
+   * The bytes of a file, with a URL for them in this page.
+   * @param {string} id
+   * @returns {Promise<{ blob: Blob, name: string | undefined, url: string }>} `name` is the name that the answer suggests
+   */
+  async fetched(id) {
+    let file = this.kept.get(id)
+    if (file === undefined) {
+      const { blob, name } = await this.api.file(id)
+      file = { blob, name, url: URL.createObjectURL(blob) }
+    }
+    this.kept.delete(id)
+    this.kept.set(id, file)
+    this.trim(MOST_KEPT, MOST_BYTES)
+    return file
+  }
+
+  /** Forgets the files that were not used for the longest time. @param {number} most @param {number} mostBytes */
+  trim(most, mostBytes) {
+    let bytes = 0
+    for (const { blob } of this.kept.values()) bytes += blob.size
+    for (const [id, { blob, url }] of this.kept) {
+      if (this.kept.size <= most && bytes <= mostBytes) return
+      this.kept.delete(id)
+      URL.revokeObjectURL(url)
+      bytes -= blob.size
+    }
+  }
+
+  /** Forgets all files. */
+  end() {
+    this.trim(0, 0)
+  }
 }

@@ -1,3 +1,5 @@
+import { ofBrowser, ofTab, store, stored } from "../tab/Stored.js"
+
 const NAME = "parley.keys"
 
 /** Fails with words for a person if this cannot be a key. @param {string} text */
@@ -9,29 +11,42 @@ export const UNKNOWN_KEY = "The server does not know this key. It may have been 
 
 /** @typedef {{ readonly key: string, readonly watching: boolean }} Kept */
 
-/** The keys that are stored in this browser at the person's request. @returns {ReadonlyArray<Kept>} */
-export const kept = () => {
-  try {
-    const list = JSON.parse(localStorage.getItem(NAME) ?? "[]")
-    return Array.isArray(list) ? list.filter(({ key }) => typeof key === "string") : []
-  } catch {
-    return []
-  }
+/** @param {() => Storage} storage @returns {ReadonlyArray<Kept>} */
+const keysIn = (storage) => {
+  const list = stored(storage, NAME)
+  return Array.isArray(list) ? list.filter((one) => typeof one?.key === "string") : []
 }
 
-/** @param {ReadonlyArray<Kept>} list */
-const write = (list) => {
-  try {
-    if (list.length === 0) localStorage.removeItem(NAME)
-    else localStorage.setItem(NAME, JSON.stringify(list))
-    return true
-  } catch {
-    return false
-  }
+/** @param {() => Storage} storage @param {ReadonlyArray<Kept>} list */
+const write = (storage, list) => store(storage, NAME, list.length === 0 ? undefined : list)
+
+/**
+ * The keys that this tab has signed in with, in their order, and then those that are stored in this browser at the person's request.
+ * @returns {ReadonlyArray<Kept>}
+ */
+export const kept = () => {
+  const own = keysIn(ofTab)
+  return [...own, ...keysIn(ofBrowser).filter(({ key }) => !own.some((one) => one.key === key))]
 }
+
+/** @param {() => Storage} storage @param {Kept} entry */
+const add = (storage, entry) => {
+  const list = keysIn(storage)
+  return write(storage, list.some(({ key }) => key === entry.key) ? list.map((one) => one.key === entry.key ? entry : one) : [...list, entry])
+}
+
+/** Keeps a key for this tab, so that a reload does not sign out. @param {string} key @param {boolean} watching */
+export const keepInTab = (key, watching) => add(ofTab, { key, watching })
 
 /** Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean} watching */
-export const keep = (key, watching) => write([...kept().filter((one) => one.key !== key), { key, watching }])
+export const keep = (key, watching) => add(ofBrowser, { key, watching })
 
-/** @param {string} key */
-export const forget = (key) => write(kept().filter((one) => one.key !== key))
+/** Stores a new key in the place of the former key, where that was kept. @param {string} former @param {string} key */
+export const replace = (former, key) => {
+  for (const storage of [ofTab, ofBrowser]) write(storage, keysIn(storage).map((one) => one.key === former ? { ...one, key } : one))
+}
+
+/** Removes a key from this tab and from this browser. @param {string} key */
+export const forget = (key) => {
+  for (const storage of [ofTab, ofBrowser]) write(storage, keysIn(storage).filter((one) => one.key !== key))
+}

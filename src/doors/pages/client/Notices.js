@@ -6,20 +6,39 @@ import { freshId, textOf } from "./Api.js"
  * @import { Timers } from "./Timers.js"
  */
 
+/** @typedef {{ readonly id: string, readonly text: string, readonly action?: { readonly label: string, readonly run: () => void } }} Notice */
+
 /** The texts that a view shows to the person until they are dismissed. */
 export class Notices {
   /** @param {Timers} timers */
   constructor(timers) {
     this.timers = timers
-    /** @type {Signal<ReadonlyArray<{ readonly id: string, readonly text: string }>>} */
+    /** @type {Signal<ReadonlyArray<Notice>>} */
     this.list = signal([])
   }
 
   /** @param {string} text */
   note(text) {
+    this.add({ id: freshId(), text }, 15_000)
+  }
+
+  /**
+   * Shows a text with a button, and returns the id of the notice.
+   * @param {string} text
+   * @param {string} label
+   * @param {number} ms how long
+   * @param {() => void} run
+   */
+  offer(text, label, ms, run) {
     const id = freshId()
-    this.list.value = [...this.list.peek().slice(-3), { id, text }]
-    this.timers.later(15_000, () => this.dismiss(id))
+    this.add({ id, text, action: { label, run } }, ms)
+    return id
+  }
+
+  /** @param {Notice} notice @param {number} ms */
+  add(notice, ms) {
+    this.list.value = [...this.list.peek().slice(-3), notice]
+    this.timers.later(ms, () => this.dismiss(notice.id))
   }
 
   /** @param {string} id */

@@ -1,16 +1,21 @@
 import { batch, signal } from "@preact/signals"
 import { Api, textOf } from "./Api.js"
+import { Drafts } from "../tab/Drafts.js"
 import { Conversations } from "./Conversations.js"
+import { Files } from "./Files.js"
+import { Hiding } from "./Hiding.js"
 import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
 import { Presences } from "./Presences.js"
+import { Search } from "./Search.js"
 import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
 import { withReceipt } from "./Timeline.js"
 import { Timers } from "./Timers.js"
 
 /**
- * @import { Agent, Invite, Message, Outgoing, Receipt } from "./Wire.ts"
+ * @import { Agent, Invite, Message, Outgoing, Person, Receipt } from "./Wire.ts"
+ * @import { Place } from "./Conversations.js"
  * @import { Link } from "./Socket.js"
  * @import { Signal } from "@preact/signals"
  */
@@ -20,14 +25,20 @@ export class Session {
   /**
    * @param {string} key
    * @param {boolean} watching whether the session acknowledges no messages, marks none as read and sends none
+   * @param {(message: Message) => void} onFresh called for a message that came while the session was connected, and that nobody has read
    */
-  constructor(key, watching) {
+  constructor(key, watching, onFresh = () => undefined) {
     this.key = key
     this.watching = watching
+    this.onFresh = onFresh
     this.api = new Api(key)
     this.timers = new Timers()
     this.notices = new Notices(this.timers)
     this.conversations = new Conversations(this.api, this.notices)
+    this.files = new Files(this.api)
+    this.hiding = new Hiding(this.api, this.timers, this.notices)
+    this.drafts = new Drafts(() => this.handle)
+    this.search = new Search(this.api, this.timers)
     this.presences = new Presences(this.api, this.timers)
     this.outbox = new Outbox(this.api, this.timers, (message, outgoing) => this.stored(message, outgoing))
     this.states = new StatePoll(this.api, this.timers, this.conversations, () => this.link.peek().kind === "live" ? this.handle : undefined)
@@ -45,6 +56,10 @@ export class Session {
     this.incoming = []
     /** @type {AgentSocket | undefined} */
     this.socket = undefined
+    /** When the newest message was sent that existed before the first connect. Older ones are no news. @type {string | undefined} */
+    this.since = undefined
+    /** @type {Promise<ReadonlyArray<Person>> | undefined} */
+    this.contacts = undefined
   }
 
   get handle() {
@@ -54,10 +69,15 @@ export class Session {
   /** Checks the key and connects. Fails if the key is not valid. */
   async begin() {
     this.me.value = await this.api.get("v1/agents/me")
+    this.drafts.load()
     if (this.me.value?.status === "suspended") {
       this.link.value = { kind: "refused", why: "This agent is suspended. Messages to it are stored, but it can neither read nor write until an operator restores it." }
       return
     }
+    this.connect()
+  }
+
+  connect() {
     this.socket = new AgentSocket(this.key, {
       link: (link) => {
         this.link.value = link
@@ -67,9 +87,25 @@ export class Session {
     })
   }
 
+  /** Ends the session. What the person has hidden is hidden at once, and drafts are removed from the tab. */
+  signOut() {
+    this.hiding.flush()
+    this.drafts.forget()
+    this.end()
+  }
+
+  /** Goes on with another key of the agent. The server refuses the former key. @param {string} key */
+  renew(key) {
+    this.key = key
+    this.api.key = key
+    this.socket?.end()
+    this.connect()
+  }
+
   end() {
     this.socket?.end()
     this.timers.end()
+    this.files.end()
   }
 
   /** Runs after each connect. Reads everything that may have changed without a connection. */
@@ -81,6 +117,9 @@ export class Session {
       }),
       this.conversations.catchUpAll()
     ]).catch((error) => this.notices.note(textOf(error)))
+    if (this.conversations.listed.peek()) this.since ??= this.conversations.list.peek()[0]?.last_message_at ?? ""
+    const place = this.conversations.place.peek()
+    if (place?.id === null && place.handle !== null) this.write(place.handle)
     this.outbox.flush()
     this.states.follow()
     await this.presences.ask(this.conversations.list.peek().flatMap(({ participants }) => participants.map(({ handle }) => handle)))
@@ -96,7 +135,7 @@ export class Session {
       }
       case "message.read": {
         const receipt = /** @type {Receipt} */ (payload)
-        const timeline = this.conversations.timelines.get(receipt.conversation_id)
+        const timeline = this.conversations.histories.timelines.get(receipt.conversation_id)
         if (timeline === undefined) return
         if (receipt.conversation_id.startsWith("grp_")) return this.states.follow()
         timeline.value = withReceipt(timeline.peek(), receipt, this.handle)
@@ -148,7 +187,9 @@ export class Session {
     if (own) this.outbox.remove(message.client_msg_id)
     if (delivery !== null && delivery !== undefined) this.shown.push(message.id)
     if (this.presences.typing.peek().get(id)?.has(sender)) this.presences.setTyping(id, sender, false)
-    this.conversations.put(message, own)
+    if (!own) this.hiding.undo(id)
+    const fresh = this.conversations.put(message, own)
+    if (fresh && message.type !== "system" && this.since !== undefined && message.created_at > this.since) this.onFresh(message)
   }
 
   /** Acknowledges the received messages. Called once they are drawn, so that the server offers undrawn messages again. */
@@ -163,6 +204,54 @@ export class Session {
   open(id) {
     this.conversations.open(id)
     this.states.follow()
+  }
+
+  /** Opens a conversation at a message, as a link or a hit of a search does. @param {string} id @param {number} seq */
+  openAt(id, seq) {
+    this.conversations.openAt(id, seq)
+    this.states.follow()
+  }
+
+  /** Opens what a URL names. @param {Place | null} place */
+  go(place) {
+    if (place === null) this.conversations.place.value = null
+    else if (place.id === null) this.write(place.handle ?? "")
+    else if (place.at === undefined) this.open(place.id)
+    else this.openAt(place.id, place.at)
+  }
+
+  /** Hides a message for this agent, unless the person undoes it. @param {Message} message */
+  hideMessage(message) {
+    this.hiding.hide({
+      id: message.id,
+      path: `v1/messages/${message.id}`,
+      words: "The message is hidden for this agent.",
+      onDone: () => this.conversations.histories.forget(message)
+    })
+  }
+
+  /** Hides a conversation until there is a new message in it, unless the person undoes it. @param {string} id */
+  hideConversation(id) {
+    this.hiding.hide({
+      id,
+      path: `v1/conversations/${id}`,
+      words: "The conversation is hidden until there is a new message.",
+      onDone: () => this.conversations.drop(id),
+      onUndo: () => this.open(id)
+    })
+    if (this.conversations.place.peek()?.id === id) this.conversations.place.value = null
+  }
+
+  /** The agents that may be named in a text: first the members of the open group, then the contacts. @returns {Promise<ReadonlyArray<Person>>} */
+  async people() {
+    this.contacts ??= this.api.all("v1/contacts", "contacts").catch(() => {
+      this.contacts = undefined
+      return []
+    })
+    const place = this.conversations.place.peek()
+    const members = place?.id?.startsWith("grp_") === true ? this.conversations.group(place.id).peek()?.members : undefined
+    const others = members ?? this.conversations.list.peek().find(({ id }) => id === place?.id)?.participants ?? []
+    return [...others, ...await this.contacts].filter(({ handle }) => handle !== this.handle)
   }
 
   /** Opens the conversation with an agent, also if the conversation does not exist yet. @param {string} handle */

@@ -1,4 +1,4 @@
-import { LARGEST_PAGE } from "./Conversations.js"
+import { LARGEST_PAGE } from "./Histories.js"
 import { unsettledAfter, withRead } from "./Timeline.js"
 
 /**

@@ -4,12 +4,13 @@
  * The known messages of one conversation, oldest first. `messages` has no holes: it holds every message that this agent may see, from
  * `messages[0]` to the last one. A message that arrives while earlier ones are missing is kept in `aside` until those are fetched.
  *
- * @typedef {{ readonly messages: ReadonlyArray<Message>, readonly aside: ReadonlyArray<Message>, readonly complete: boolean }} Timeline
- * `complete` is true if there are no older messages.
+ * @typedef {{ readonly messages: ReadonlyArray<Message>, readonly aside: ReadonlyArray<Message>, readonly complete: boolean, readonly newer: boolean }} Timeline
+ * `complete` is true if there are no older messages. `newer` is true if the newest messages are not loaded, because the conversation was
+ * opened at an earlier message. Messages that arrive then are left to the reads that follow.
  */
 
 /** @type {Timeline} */
-export const empty = { messages: [], aside: [], complete: false }
+export const empty = { messages: [], aside: [], complete: false, newer: false }
 
 /** @param {Message} a @param {Message} b */
 const bySeq = (a, b) => a.seq - b.seq
@@ -72,6 +73,7 @@ export const withLive = (timeline, message) => {
   if (there?.id === message.id) {
     return { ...timeline, messages: timeline.messages.with(index, later(there, message)) }
   }
+  if (timeline.newer) return timeline
   const last = timeline.messages.at(-1)?.seq ?? 0
   // The message is older than the last one, so it belongs to history. A read of history returns it if the agent may see it.
   if (message.seq <= last) return timeline

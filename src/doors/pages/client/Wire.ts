@@ -6,16 +6,37 @@ export interface Agent {
   readonly email_masked: string
   readonly display_name: string
   readonly description: string | null
+  readonly avatar_url: string | null
+  /** Absent from a server of an older version. */
+  readonly skills?: ReadonlyArray<Skill>
   readonly status: "active" | "restricted" | "suspended"
   readonly settings: { readonly inbox_mode: "open" | "contacts_only"; readonly group_invite_policy: "open" | "contacts_only" }
+}
+
+/** What an agent says that it can do. */
+export interface Skill {
+  readonly id: string
+  readonly name: string
+  readonly description: string
+  readonly tags: ReadonlyArray<string>
+  readonly examples?: ReadonlyArray<string>
 }
 
 export interface Person {
   readonly handle: string
   readonly display_name: string | null
+  readonly avatar_url: string | null
+}
+
+/** An entry of the directory. */
+export interface Listed extends Person {
+  readonly description: string | null
+  /** Absent from a server of an older version. */
+  readonly tags?: ReadonlyArray<string>
 }
 
 export interface Card extends Person {
+  readonly skills?: ReadonlyArray<Skill>
   readonly description: string | null
   readonly status: string
   readonly created_at: string
@@ -40,15 +61,32 @@ export interface Message {
   readonly context?: { readonly sender: Person }
 }
 
+export interface FileInfo {
+  readonly filename: string
+  readonly content_type: string
+  /** In bytes. */
+  readonly size: number
+}
+
+/** A page of the messages that a search has found, newest first. `highlights` are offsets into the text. */
+export interface Found {
+  readonly messages: ReadonlyArray<Message & { readonly highlights: ReadonlyArray<readonly [from: number, to: number]> }>
+  readonly next_cursor: string | null
+  readonly complete: boolean
+}
+
 export interface Conversation {
   readonly id: string
   readonly type: "direct" | "group"
   readonly participants: ReadonlyArray<Person>
   readonly group_name: string | null
+  readonly group_avatar_url: string | null
   readonly group_member_count: number | null
   readonly last_message_preview: string | null
   readonly last_message_is_own: boolean
+  readonly last_message_type: Message["type"] | null
   readonly last_message_at: string | null
+  readonly newest_unread_seq: number | null
   readonly updated_at: string
   readonly unread_count: number
   readonly is_muted: boolean
@@ -63,6 +101,7 @@ export interface Group {
   readonly id: string
   readonly name: string
   readonly description: string | null
+  readonly avatar_url: string | null
   readonly created_by: string
   readonly member_count: number
   readonly created_at: string
@@ -75,6 +114,7 @@ export interface Invite {
   readonly group_id: string
   readonly group_name: string
   readonly group_description: string
+  readonly group_avatar_url: string | null
   readonly group_member_count: number
   readonly inviter_handle: string
   readonly created_at: string
@@ -101,6 +141,19 @@ export interface Connection {
   readonly scopes: ReadonlyArray<string>
   readonly created_at: string
   readonly last_used_at: string | null
+}
+
+export interface Webhook {
+  readonly id: string
+  readonly url: string
+  readonly events: ReadonlyArray<string>
+  /** False once too many deliveries in a row have failed. */
+  readonly active: boolean
+  readonly created_at: string
+}
+
+export interface CreatedWebhook extends Webhook {
+  readonly secret: string
 }
 
 export interface Mute {

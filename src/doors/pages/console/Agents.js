@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks"
+import { ByHandle } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { exactly, number, programOf, rightsOf, sizeOf, spanOf } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
-import { Filters, More, State, Table, useActions } from "./Parts.js"
+import { Filters, Long, More, State, Table, useActions } from "./Parts.js"
 
 export const Agents = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ handle: "", email: "", status: "", order: "" }))
@@ -51,26 +52,19 @@ const Why = ({ handle, onAgain }) => {
  * @param {{ handle: string, path: string, reason: Record<string, string>, onErased: () => Promise<void> }} props
  */
 const Erase = ({ handle, onErased, path, reason }) => {
-  const [typed, setTyped] = useState("")
   const [answer, setAnswer] = useState(/** @type {any} */ (null))
   const { act, busy, said } = useActions()
-  const erase = (/** @type {Event} */ event) => {
-    event.preventDefault()
-    void act(async () => {
-      const erased = await call("POST", `${path}/erase`, { confirm: handle, ...reason })
-      setAnswer(erased)
-      setTyped("")
-      await onErased()
-      return erased.message
-    })
-  }
+  const erase = () => act(async () => {
+    const erased = await call("POST", `${path}/erase`, { confirm: handle, ...reason })
+    setAnswer(erased)
+    await onErased()
+    return erased.message
+  })
   return html`<section class="tile"><h3>Erase</h3>
     <p class="hint">Deletes @${handle} permanently, with its e-mail address and all data that need not be kept. This cannot be undone.</p>
-    <form class="row" onSubmit=${erase}><label class="field"><span>Type its handle</span><input value=${typed} autocomplete="off" autocapitalize="off" spellcheck=${false}
-        onInput=${(/** @type {any} */ event) => setTyped(event.currentTarget.value)} /></label>
-      <button type="submit" class="danger" disabled=${busy || typed.trim().replace(/^@/, "") !== handle}>Erase</button></form>${said}
+    <${ByHandle} handle=${handle} action="Erase" busy=${busy} onConfirm=${erase} />${said}
     ${answer === null ? null : html`<h4>What remains, and why</h4>
-      <dl class="facts wide">${answer.remains.map((/** @type {any} */ one) => html`<dt key=${one.what}>${one.what}</dt><dd>${one.why}</dd>`)}</dl>`}</section>`
+      <dl class="facts">${answer.remains.map((/** @type {any} */ one) => html`<dt key=${one.what}>${one.what}</dt><dd>${one.why}</dd>`)}</dl>`}</section>`
 }
 
 /** @param {{ handle: string }} props */
@@ -90,6 +84,7 @@ export const Agent = ({ handle }) => {
       <section class="tile"><h3>Account</h3><dl class="facts"><dt>E-mail</dt><dd>${agent.email ?? "–"}</dd><dt>Id</dt><dd><code>${agent.id}</code></dd><dt>Registered</dt><dd>${exactly(agent.created_at)}</dd>
         ${agent.restricted_until === null ? null : html`<dt>Restricted until</dt><dd>${exactly(agent.restricted_until)}</dd>`}
         ${agent.suspended_at === null ? null : html`<dt>Suspended at</dt><dd>${exactly(agent.suspended_at)}</dd>`}
+        <dt>Skills</dt><dd>${agent.skills.length === 0 ? "–" : agent.skills.map((/** @type {any} */ skill) => html`<div key=${skill.id}><bdi>${skill.name}</bdi> <small dir="auto">${skill.tags.join(", ")}</small></div>`)}</dd>
         <dt>Who may write</dt><dd>${agent.inbox_mode === "open" ? "everybody" : "contacts"}</dd><dt>Who may invite</dt><dd>${agent.group_invite_policy === "open" ? "everybody" : "contacts"}</dd></dl></section>
       <section class="tile"><h3>Inbox</h3><dl class="facts"><dt title="Messages that the agent has not acknowledged yet, whether they were pushed to it or not">Waiting</dt><dd>${number(agent.inbox.undelivered)}</dd>
         <dt>Oldest waiting</dt><dd>${agent.inbox.oldest_waiting === null ? "–" : html`${exactly(agent.inbox.oldest_waiting.at)} <small>${spanOf((Date.now() - Date.parse(agent.inbox.oldest_waiting.at)) / 1000)}</small>`}</dd>
@@ -110,14 +105,14 @@ export const Agent = ({ handle }) => {
       <td class="number">${rate.count === null ? "–" : number(rate.count)}</td><td class="number">${number(rate.limit)}</td><td>${spanOf(rate.window_seconds)}</td></tr>`)} />
     <h3>Webhooks</h3>
     <${Table} label="Webhooks" empty="It has none." heads=${["URL", "Events", "State", "#Waiting", "#Dead", "Last failure"]} rows=${agent.webhooks.map((/** @type {any} */ hook) => html`<tr key=${hook.id}>
-      <th scope="row" class="long"><bdi>${hook.url}</bdi></th><td>${hook.events.join(", ")}</td><td>${hook.active ? html`<${State} state=${hook.circuit} />` : html`<${State} state="down" label="turned off" />`}</td>
-      <td class="number">${number(hook.waiting)}</td><td class="number">${number(hook.dead)}</td><td class="long"><bdi>${typeof hook.last_failure === "string" ? hook.last_failure : hook.last_failure === null ? "–" : JSON.stringify(hook.last_failure)}</bdi></td></tr>`)} />
+      <th scope="row" class="long"><${Long} text=${hook.url} /></th><td>${hook.events.join(", ")}</td><td>${hook.active ? html`<${State} state=${hook.circuit} />` : html`<${State} state="down" label="turned off" />`}</td>
+      <td class="number">${number(hook.waiting)}</td><td class="number">${number(hook.dead)}</td><td class="long"><${Long} text=${typeof hook.last_failure === "string" ? hook.last_failure : hook.last_failure === null ? "–" : JSON.stringify(hook.last_failure)} /></td></tr>`)} />
     <h3>Connections</h3>
     <${Table} label="Connections" empty="No program is connected." heads=${["Program", "Rights", "Sent to", "Since", "Last use", "Client id"]} rows=${agent.connections.map((/** @type {any} */ one) => html`<tr key=${one.id}>
       <th scope="row" class="long"><bdi>${programOf(one)}</bdi></th><td>${rightsOf(one.scopes)}</td><td><bdi>${one.redirect_host}</bdi></td>
-      <td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td class="long"><code>${one.client_id}</code></td></tr>`)} />
+      <td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td class="long"><${Long} text=${one.client_id} /></td></tr>`)} />
     ${deleted ? null : html`<h3>Actions</h3>
-      <label class="field reason"><span>Reason, for the audit log</span><input value=${reason} maxlength="500" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
+      <label class="field reason"><span>Reason, for the audit log</span><input value=${reason} maxlength="1000" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
       <p class="row">
         <button type="button" disabled=${busy} onClick=${() => act(async () => {
           const { message } = await call("POST", `${path}/disconnect`, body)
@@ -149,5 +144,5 @@ export const Agent = ({ handle }) => {
     <${Erase} handle=${agent.handle} path=${path} reason=${body} onErased=${reload} />
     <h3>Log</h3>
     <${Table} label="Log" empty="Nothing." heads=${["When", "Who", "What", "Why"]} rows=${agent.log.map((/** @type {any} */ line, /** @type {number} */ index) => html`<tr key=${index}>
-      <td>${exactly(line.at)}</td><td><bdi>${line.operator ?? "enforcement"}</bdi></td><td>${line.action}</td><td class="long"><bdi>${line.reason ?? ""}</bdi></td></tr>`)} />`
+      <td>${exactly(line.at)}</td><td><bdi>${line.operator ?? "enforcement"}</bdi></td><td>${line.action}</td><td class="long"><${Long} text=${line.reason ?? ""} /></td></tr>`)} />`
 }

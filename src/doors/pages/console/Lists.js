@@ -4,7 +4,7 @@ import { Problem } from "../shared/Problem.js"
 import { counted, exactly, number } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
-import { AgentLink, Filters, More, State, Table, useActions } from "./Parts.js"
+import { AgentLink, Facts, Filters, Long, More, State, Table, useActions } from "./Parts.js"
 
 export const Groups = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ name: "", member: "" }))
@@ -23,9 +23,15 @@ export const Group = ({ id }) => {
   const { data: group, problem } = useRead(`groups/${encodeURIComponent(id)}`)
   if (group === null) return html`<h2>Group</h2><${Problem} text=${problem} />`
   return html`<div class="title"><h2><bdi>${group.name}</bdi></h2><p class="hint" dir="auto">${group.description ?? ""}</p></div>
-    <dl class="facts wide"><dt>Id</dt><dd><code>${group.id}</code></dd><dt>Created by</dt><dd><${AgentLink} handle=${group.created_by} /></dd><dt>Since</dt><dd>${exactly(group.created_at)}</dd>
-      <dt>Messages</dt><dd>${number(group.last_seq)}</dd><dt>Last</dt><dd>${exactly(group.last_message_at)}</dd><dt>Invited</dt><dd>${number(group.invites)}</dd>
-      ${group.deleted_at === null ? null : html`<dt>Deleted</dt><dd>${exactly(group.deleted_at)}</dd>`}</dl>
+    <${Facts} of=${[
+      ["Id", html`<code>${group.id}</code>`],
+      ["Created by", html`<${AgentLink} handle=${group.created_by} />`],
+      ["Since", exactly(group.created_at)],
+      ["Messages", number(group.last_seq)],
+      ["Last message", exactly(group.last_message_at)],
+      ["Invited", number(group.invites)],
+      ...group.deleted_at === null ? [] : [["Deleted", exactly(group.deleted_at)]]
+    ]} />
     <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined"]} rows=${group.members.map((/** @type {any} */ member) => html`<tr key=${member.handle}>
       <th scope="row"><${AgentLink} handle=${member.handle} /></th><td>${member.role}</td><td>${exactly(member.joined_at)}</td></tr>`)} />`
 }
@@ -44,7 +50,7 @@ export const Reports = () => {
     <${Problem} text=${problem} />${said}
     <${Table} label="Reports" empty="None." heads=${["When", "About", "By", "Reason", "Counts", "State", "Decide"]} rows=${rows?.map((report) => html`<tr key=${report.id}>
       <td>${exactly(report.created_at)}</td><th scope="row"><${AgentLink} handle=${report.reported} /> ${report.reported_status === "active" ? null : html`<${State} state=${report.reported_status} />`}</th>
-      <td><${AgentLink} handle=${report.reporter} /></td><td class="long"><bdi>${report.reason ?? ""}</bdi></td><td>${report.counts ? "yes" : "no"}</td>
+      <td><${AgentLink} handle=${report.reporter} /></td><td class="long"><${Long} text=${report.reason ?? ""} /></td><td>${report.counts ? "yes" : "no"}</td>
       <td><${State} state=${report.state} />${report.decided_by === null ? null : html` <small>${report.decided_by}, ${exactly(report.decided_at)}</small>`}</td>
       <td>${report.state === "open" ? html`<span class="row"><button type="button" disabled=${busy} onClick=${() => decide(report.id, "uphold")}>Uphold</button>
         <button type="button" disabled=${busy} onClick=${() => decide(report.id, "dismiss")}>Dismiss</button></span>` : null}</td></tr>`) ?? null} />
@@ -67,8 +73,8 @@ export const Webhooks = () => {
     ${rows === null || rows.length === 0 ? null : html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${Object.keys(which).length === 0 ? "Post all dead deliveries of all agents again?" : "Post all of these again?"}
       onConfirm=${() => retry("webhooks/retry", which)} /></p>`}
     <${Table} label="Dead deliveries" empty="No dead deliveries." heads=${["Died", "Agent", "URL", "Event", "#Attempts", "Failure", "Action"]} rows=${rows?.map((one) => html`<tr key=${one.no}>
-      <td>${exactly(one.dead_at)}</td><td><${AgentLink} handle=${one.agent} /></td><th scope="row" class="long"><bdi>${one.url}</bdi>${one.webhook_active ? null : html` <small class="tag">turned off</small>`}</th>
-      <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><bdi>${one.failure ?? ""}</bdi></td>
+      <td>${exactly(one.dead_at)}</td><td><${AgentLink} handle=${one.agent} /></td><th scope="row" class="long"><${Long} text=${one.url} />${one.webhook_active ? null : html` <small class="tag">turned off</small>`}</th>
+      <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><${Long} text=${one.failure ?? ""} /></td>
       <td><button type="button" disabled=${busy} onClick=${() => retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button></td></tr>`) ?? null} />
     <${More} next=${next} />`
 }
@@ -101,12 +107,12 @@ export const Connections = () => {
         <option value="redirect_host">Host of redirects</option><option value="client">Client id</option></select></label>
       <label class="field"><span>${kind === "client" ? "Client id" : "Host"}</span><input value=${value} required maxlength="2400" autocomplete="off" autocapitalize="none" spellcheck=${false}
         onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} /></label>
-      <label class="field"><span>Reason, for the audit log</span><input value=${reason} maxlength="500" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
+      <label class="field"><span>Reason, for the audit log</span><input value=${reason} maxlength="1000" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
       <button type="submit" class="danger-quiet" disabled=${busy || value.trim() === ""}>Refuse</button></form>
     <h3>Refused</h3>
     <${Table} label="Refused" empty="Nobody." heads=${["What", "Client id or host", "Since", "By", "Reason", "Action"]} rows=${data?.refusals.map((/** @type {any} */ one) => html`<tr key=${`${one.kind} ${one.value}`}>
-      <td>${one.kind === "client" ? "Client" : "Host of redirects"}</td><th scope="row" class="long"><bdi>${one.value}</bdi></th><td>${exactly(one.at)}</td><td><bdi>${one.by}</bdi></td>
-      <td class="long"><bdi>${one.reason ?? ""}</bdi></td>
+      <td>${one.kind === "client" ? "Client" : "Host of redirects"}</td><th scope="row" class="long"><${Long} text=${one.value} /></th><td>${exactly(one.at)}</td><td><bdi>${one.by}</bdi></td>
+      <td class="long"><${Long} text=${one.reason ?? ""} /></td>
       <td><button type="button" disabled=${busy} onClick=${() => change("allow", { kind: one.kind, value: one.value })}>Allow</button></td></tr>`) ?? null} />`
 }
 
@@ -171,7 +177,7 @@ export const Audit = () => {
     <${Problem} text=${problem} />
     <${Table} label="Audit" empty="Nothing." heads=${["When", "Who", "What", "About", "Detail"]} rows=${rows?.map((entry) => html`<tr key=${entry.no}>
       <td>${exactly(entry.at)}</td><td><bdi>${entry.operator ?? "enforcement"}</bdi></td><th scope="row">${entry.action}</th><td><${AgentLink} handle=${entry.agent} /></td>
-      <td class="long"><bdi>${entry.detail === null ? "" : typeof entry.detail === "string" ? entry.detail : JSON.stringify(entry.detail)}</bdi></td></tr>`) ?? null} />
+      <td class="long"><${Long} text=${entry.detail === null ? "" : typeof entry.detail === "string" ? entry.detail : JSON.stringify(entry.detail)} /></td></tr>`) ?? null} />
     <${More} next=${next} />`
 }
 

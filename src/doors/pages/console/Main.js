@@ -54,9 +54,18 @@ const Outside = () =>
     <p>This page is for the operators of this server. Run this command on the server's machine. It prints a link that signs you in once:</p>
     <pre class="command">npm run admin -- console</pre></section></main>`
 
+/** The part of an address that names a thing; undefined if it is empty or cannot be decoded. @param {string | undefined} part */
+const decoded = (part) => {
+  try {
+    return part === undefined || part === "" ? undefined : decodeURIComponent(part)
+  } catch {
+    return undefined
+  }
+}
+
 const Inside = () => {
   const [, page = "", id] = route.value.split("/")
-  const shown = id === undefined || id === "" ? undefined : decodeURIComponent(id)
+  const shown = decoded(id)
   useEffect(follow, [])
   useEffect(() => {
     document.title = `${pages.find(([path]) => path === `/${page}`)?.[1] ?? shown ?? "Console"} · Parley console`

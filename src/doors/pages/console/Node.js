@@ -6,7 +6,7 @@ import { Careful } from "../shared/Widgets.js"
 import { call, useRead } from "./Api.js"
 import { overview } from "./Overview.js"
 import { Plot } from "./Plot.js"
-import { State, useActions } from "./Parts.js"
+import { Facts, State, useActions } from "./Parts.js"
 
 /** One node: its figures, and the actions that an operator can take on it. @param {{ address: string }} props */
 export const Node = ({ address }) => {
@@ -43,9 +43,14 @@ export const Node = ({ address }) => {
       }}>${["debug", "info", "warn", "error"].map((level) => html`<option key=${level}>${level}</option>`)}</select></label>
       <button type="button" onClick=${() => void reload()}>Reload</button>
     </p>
-    <dl class="facts wide"><dt>Role</dt><dd>${node.role ?? "–"}</dd><dt>Version</dt><dd>${node.version ?? "–"}</dd><dt>Since</dt><dd>${exactly(node.since)}</dd>
-      <dt>Shards</dt><dd>${node.shards ?? "–"}</dd><dt>Sockets</dt><dd>${node.sockets === null ? "–" : number(node.sockets)}</dd>
-      <dt>Memory</dt><dd>${node.memory_bytes === null ? "–" : sizeOf(node.memory_bytes)}</dd></dl>
+    <${Facts} of=${[
+      ["Role", node.role ?? "–"],
+      ["Version", node.version ?? "–"],
+      ["Since", exactly(node.since)],
+      ["Shards", node.shards === null ? "–" : number(node.shards)],
+      ["Sockets", node.sockets === null ? "–" : number(node.sockets)],
+      ["Memory", node.memory_bytes === null ? "–" : sizeOf(node.memory_bytes)]
+    ]} />
     ${series === undefined ? null : html`<div class="title"><h3>Its last ${span}</h3><div class="tabs" role="group" aria-label="Time shown">
         <button type="button" aria-pressed=${span === "minute"} onClick=${() => setSpan("minute")}>Minute</button>
         <button type="button" aria-pressed=${span === "hour"} onClick=${() => setSpan("hour")}>Hour</button></div></div>

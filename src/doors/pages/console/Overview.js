@@ -2,7 +2,7 @@ import { signal } from "@preact/signals"
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
-import { exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
+import { counted, exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
 import { call, streamUrl, textOf } from "./Api.js"
 import { Plot } from "./Plot.js"
 import { State, Table } from "./Parts.js"
@@ -114,7 +114,7 @@ export const Overview = () => {
   if (now === null) return html`<${Problem} text=${trouble.value} />${trouble.value === null ? html`<p class="hint">Reading …</p>` : null}`
   const { totals } = now
   return html`<${Problem} text=${trouble.value} />
-    <div class="title"><h2>Overview</h2><p class="hint" role="status">${totals.nodes} ${totals.nodes === 1 ? "node" : "nodes"}${totals.silent === 0 ? "" : `, ${totals.silent} silent`} · ${number(totals.sockets)} sockets · ${figure(totals.sends_per_second)} sends/s · ${figure(totals.pushes_per_second)} pushes/s${connections.value === null ? null : html` · <a href="#/connections">${number(connections.value)} ${connections.value === 1 ? "connection" : "connections"}</a>`}</p>
+    <div class="title"><h2>Overview</h2><p class="hint" role="status">${counted(totals.nodes, "node")}${totals.silent === 0 ? "" : `, ${totals.silent} silent`} · ${counted(totals.sockets, "socket")} · ${figure(totals.sends_per_second)} sends/s · ${figure(totals.pushes_per_second)} pushes/s${connections.value === null ? null : html` · <a href="#/connections">${counted(connections.value, "connection")}</a>`}</p>
       <div class="tabs" role="group" aria-label="Time shown">
         <button type="button" aria-pressed=${span === "minute"} onClick=${() => setSpan("minute")}>Minute</button>
         <button type="button" aria-pressed=${span === "hour"} onClick=${() => setSpan("hour")}>Hour</button></div></div>

@@ -24,6 +24,21 @@ export const Table = ({ empty, heads, label, rows }) =>
       <thead><tr>${heads.map((head) => html`<th scope="col" key=${head} class=${head.startsWith("#") ? "number" : ""}>${head.replace(/^#/, "")}</th>`)}</tr></thead>
       <tbody>${rows ?? html`<tr><td colspan=${heads.length} class="hint">Reading …</td></tr>`}</tbody></table></div>`
 
+/** The number of characters of a text that a table shows at first. */
+const SHOWN = 120
+
+/** A text in a table. A long text is cut until its button is pressed. @param {{ text: string }} props */
+export const Long = ({ text }) => {
+  const [whole, setWhole] = useState(false)
+  const characters = [...text]
+  if (characters.length <= SHOWN) return html`<bdi>${text}</bdi>`
+  return html`<bdi>${whole ? text : `${characters.slice(0, SHOWN).join("").trimEnd()} …`}</bdi>
+    <button type="button" class="quiet" aria-expanded=${whole} onClick=${() => setWhole(!whole)}>${whole ? "Show less" : "Show all"}</button>`
+}
+
+/** Names and values beside each other. @param {{ of: ReadonlyArray<readonly [name: string, value: any]> }} props */
+export const Facts = ({ of }) => html`<dl class="facts wide">${of.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
+
 /** @param {{ next: (() => Promise<void>) | null }} props */
 export const More = ({ next }) => next === null ? null : html`<p><button type="button" onClick=${() => void next()}>More</button></p>`
 

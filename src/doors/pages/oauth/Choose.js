@@ -1,12 +1,12 @@
 import { useEffect, useState } from "preact/hooks"
 import { Api, Refused } from "../client/Api.js"
 import { assertKey, kept, UNKNOWN_KEY } from "../client/Keys.js"
+import { Avatar } from "../shared/Avatar.js"
 import { ByCode } from "../shared/ByCode.js"
 import { Field, useForm, Ways } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { clockOf } from "../shared/Texts.js"
-import { Monogram } from "../shared/Widgets.js"
 
 /**
  * @import { Request } from "./Request.js"
@@ -38,7 +38,7 @@ const Kept = ({ request }) => {
   }, [])
   if (agents.length === 0) return null
   return html`<ul class="choices" aria-label="Agents of this browser">${agents.map(({ handle, key }) => html`<li key=${key}>
-      <button type="button" disabled=${busy} onClick=${during(() => signInWith(request, key))}><${Monogram} name=${handle ?? "?"} />
+      <button type="button" disabled=${busy} onClick=${during(() => signInWith(request, key))}><${Avatar} name=${handle ?? "?"} />
         <span>${handle === null ? html`The agent whose key ends in <code>${key.slice(-4)}</code>` : html`Continue as <strong>@${handle}</strong>`}</span></button></li>`)}</ul>
     <${Problem} text=${problem} />
     <p class="hint">Or another agent:</p>`

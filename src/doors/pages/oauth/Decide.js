@@ -1,9 +1,9 @@
 import { useState } from "preact/hooks"
 import { urlOf } from "../client/Api.js"
+import { Avatar } from "../shared/Avatar.js"
 import { Tick, useForm } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
-import { Monogram } from "../shared/Widgets.js"
 
 /**
  * @import { Request } from "./Request.js"
@@ -32,7 +32,7 @@ export const Decide = ({ agent, asked, request }) => {
   const state = states[agent.status]
   const both = asked.scopes.length === 2
   const scopes = /** @type {ReadonlyArray<Scope>} */ (both && !acts ? ["agent:read"] : asked.scopes)
-  return html`<div class="chosen"><${Monogram} name=${agent.handle} />
+  return html`<div class="chosen"><${Avatar} name=${agent.handle} />
       <p><strong>@${agent.handle}</strong>${agent.display_name === null || agent.display_name === "" ? null : html` <bdi>${agent.display_name}</bdi>`}
         <small>${agent.email_masked}</small></p>
       <button type="button" onClick=${() => request.choose(asked)}>Another agent</button></div>

@@ -4,6 +4,28 @@ import { html } from "./Html.js"
 import { Problem } from "./Problem.js"
 
 /**
+ * Takes the code of six digits that the server has mailed. The children say to whom.
+ * @param {object} props
+ * @param {string} [props.action] the text of the button
+ * @param {any} [props.children]
+ * @param {(code: string) => Promise<unknown>} props.onCode
+ * @param {() => void} props.onBack
+ * @param {string} [props.back] the text of the button that goes back
+ */
+export const CodeForm = ({ action = "Continue", back = "Back", children, onBack, onCode }) => {
+  const [code, setCode] = useState("")
+  const { busy, during, problem } = useForm()
+  return html`<form class="stack" onSubmit=${during(() => onCode(code.trim()))}>
+    ${children}
+    <p class="hint">A server without a mail server, as after <code>npm start</code>, prints the code in its terminal.</p>
+    <${Field} label="Code" required inputmode="numeric" pattern="\\s*[0-9]{6}\\s*" title="Six digits" autocomplete="one-time-code" value=${code} onText=${setCode} />
+    <${Problem} text=${problem} />
+    <p class="row"><button type="submit" class="primary" disabled=${busy}>${action}</button>
+      <button type="button" onClick=${onBack}>${back}</button></p>
+  </form>`
+}
+
+/**
  * Asks for an e-mail address, lets the server mail a code to it, and takes the code.
  * @param {object} props
  * @param {boolean} [props.registers] whether the code is for a new agent, whose handle is asked for too. Otherwise the form does not say
@@ -14,25 +36,17 @@ import { Problem } from "./Problem.js"
 export const ByCode = ({ onAsk, onCode, registers = false }) => {
   const [fields, setFields] = useState({ email: "", handle: "", display_name: "" })
   const [pending, setPending] = useState(/** @type {string | null} */ (null))
-  const [code, setCode] = useState("")
   const { busy, during, problem } = useForm()
   const field = (/** @type {keyof typeof fields} */ name, /** @type {string} */ label, /** @type {object} */ more) =>
     html`<${Field} ...${more} label=${label} value=${fields[name]} onText=${(/** @type {string} */ text) => setFields({ ...fields, [name]: text })} />`
 
   if (pending !== null) {
-    return html`<form class="stack" key="code" onSubmit=${during(() => onCode({ pending_id: pending, code: code.trim() }))}>
-      <p>${registers ? "A" : "If an account has this address, a"} mail with a code of six digits was sent to <strong>${fields.email}</strong>.</p>
-      <p class="hint">A server without a mail server, as after <code>npm start</code>, prints the code in its terminal.</p>
-      <${Field} label="Code" required inputmode="numeric" pattern="\\s*[0-9]{6}\\s*" title="Six digits" autocomplete="one-time-code" value=${code} onText=${setCode} />
-      <${Problem} text=${problem} />
-      <p class="row"><button type="submit" class="primary" disabled=${busy}>Continue</button>
-        <button type="button" onClick=${during(async () => setPending(null))}>Back</button></p>
-    </form>`
+    return html`<${CodeForm} key="code" onCode=${(/** @type {string} */ code) => onCode({ pending_id: pending, code })} onBack=${() => setPending(null)}>
+      <p>${registers ? "A" : "If an account has this address, a"} mail with a code of six digits was sent to <strong>${fields.email}</strong>.</p><//>`
   }
   return html`<form class="stack" key="address" onSubmit=${during(async () => {
     const { display_name, email, handle } = fields
     const { pending_id } = await onAsk(registers ? { email, handle, ...display_name === "" ? {} : { display_name } } : { email })
-    setCode("")
     setPending(pending_id)
   })}>
     ${field("email", "E-mail address", { type: "email", required: true, autocomplete: "email" })}

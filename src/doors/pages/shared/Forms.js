@@ -18,6 +18,20 @@ export const Tick = ({ hint, label, onTick, value }) => html`<label class="tick"
   <span>${label}${hint === undefined ? null : html` <small>${hint}</small>`}</span></label>`
 
 /**
+ * A form whose button works once the agent's handle is typed.
+ * @param {{ handle: string, action: string, busy: boolean, onConfirm: (event: Event) => unknown }} props
+ */
+export const ByHandle = ({ action, busy, handle, onConfirm }) => {
+  const [typed, setTyped] = useState("")
+  return html`<form class="row" onSubmit=${(/** @type {Event} */ event) => {
+    event.preventDefault()
+    setTyped("")
+    onConfirm(event)
+  }}><${Field} label="Type its handle" autocomplete="off" autocapitalize="off" spellcheck=${false} value=${typed} onText=${setTyped} />
+    <button type="submit" class="danger" disabled=${busy || typed.trim().replace(/^@/, "") !== handle}>${action}</button></form>`
+}
+
+/**
  * A row of buttons, of which one is pressed.
  * @param {{ label: string, ways: Record<string, string>, value: string, onChange: (way: any) => void }} props `ways` are the labels by name
  */

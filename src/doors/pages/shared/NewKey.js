@@ -2,6 +2,7 @@ import { useState } from "preact/hooks"
 import { Tick, useForm } from "./Forms.js"
 import { html } from "./Html.js"
 import { Problem } from "./Problem.js"
+import { Secret } from "./Secret.js"
 
 /**
  * Shows the key that an agent has just got, once.
@@ -9,22 +10,12 @@ import { Problem } from "./Problem.js"
  */
 export const NewKey = ({ handle, onContinue, value }) => {
   const [keep, setKeep] = useState(false)
-  const [copied, setCopied] = useState(false)
-  const form = useForm()
-  const copying = useForm()
-  return html`<form class="stack" onSubmit=${form.during(() => onContinue(keep))}>
+  const { busy, during, problem } = useForm()
+  return html`<form class="stack" onSubmit=${during(() => onContinue(keep))}>
     <p>This is the key of <strong>@${handle}</strong>. It is shown only now. Store it where the agent's program can read it.</p>
-    <p class="key"><output aria-label="The agent's key">${value}</output>
-      <button type="button" onClick=${copying.during(async () => {
-        try {
-          await navigator.clipboard.writeText(value)
-        } catch {
-          throw new Error("This browser does not let the page copy the key. Select the key and copy it yourself.")
-        }
-        setCopied(true)
-      })}>${copied ? "Copied" : "Copy"}</button></p>
+    <${Secret} label="The agent's key" value=${value} />
     <${Tick} label="Keep the key in this browser too" value=${keep} onTick=${setKeep} />
-    <${Problem} text=${copying.problem ?? form.problem} />
-    <button type="submit" class="primary" disabled=${form.busy}>Continue</button>
+    <${Problem} text=${problem} />
+    <button type="submit" class="primary" disabled=${busy}>Continue</button>
   </form>`
 }

@@ -1,36 +1,37 @@
 import { useEffect, useRef, useState } from "preact/hooks"
-import { classes, html } from "./Html.js"
+import { useEscape } from "./Escapes.js"
+import { html } from "./Html.js"
 
 /**
- * A small disc with the first letter of a handle. The handle determines its colour.
- * @param {{ name: string, group?: boolean, dot?: string | undefined }} props
+ * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the
+ * action. The Escape key and *Cancel* take the question back.
+ * @param {object} props
+ * @param {string} props.label
+ * @param {string} [props.name] what a screen reader says instead of the label
+ * @param {string} props.sure the question
+ * @param {string} [props.action] the text of the button that confirms, if it is not the label
+ * @param {(event: Event) => unknown} props.onConfirm
+ * @param {boolean} [props.disabled]
+ * @param {boolean} [props.quiet] whether the button is one among other quiet ones
+ * @param {number} [props.tabindex]
  */
-export const Monogram = ({ dot, group = false, name }) => {
-  let sum = 0
-  for (const char of name) sum = (sum * 31 + (char.codePointAt(0) ?? 0)) % 6
-  return html`<span class=${classes("monogram", `hue-${sum}`, group && "of-group")} aria-hidden="true">
-    ${[...name.replace(/^[^\p{L}\p{N}]+/u, "")][0]?.toUpperCase() ?? "#"}
-    ${dot === undefined ? null : html`<i class=${`dot ${dot}`}></i>`}</span>`
-}
-
-/**
- * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the action.
- * @param {{ label: string, sure: string, onConfirm: () => unknown, disabled?: boolean }} props
- */
-export const Careful = ({ disabled = false, label, onConfirm, sure }) => {
-  const [asking, setAsking] = useState(false)
+export const Careful = ({ action, disabled = false, label, name, onConfirm, quiet = false, sure, tabindex = 0 }) => {
+  const [asking, setAsking] = useState(/** @type {boolean | undefined} */ (undefined))
   const yes = useRef(/** @type {HTMLButtonElement | null} */ (null))
+  const first = useRef(/** @type {HTMLButtonElement | null} */ (null))
   useEffect(() => {
-    if (asking) yes.current?.focus()
+    if (asking === true) yes.current?.focus()
+    else if (asking === false) first.current?.focus()
   }, [asking])
-  return asking
+  useEscape(asking === true, () => setAsking(false))
+  return asking === true
     ? html`<span class="careful" role="group" aria-label=${sure}><span>${sure}</span>
-        <button type="button" class="danger" ref=${yes} onClick=${() => {
+        <button type="button" class="danger" ref=${yes} onClick=${(/** @type {Event} */ event) => {
           setAsking(false)
-          onConfirm()
-        }}>${label}</button>
+          onConfirm(event)
+        }}>${action ?? label}</button>
         <button type="button" onClick=${() => setAsking(false)}>Cancel</button></span>`
-    : html`<button type="button" class="danger-quiet" disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
+    : html`<button type="button" ref=${first} class=${quiet ? "quiet" : "danger-quiet"} aria-label=${name} tabindex=${tabindex} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
 }
 
 /**

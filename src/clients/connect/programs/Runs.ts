@@ -2,8 +2,10 @@ import { Context, Effect, Layer } from "effect"
 import { spawn } from "node:child_process"
 import { mkdir, writeFile } from "node:fs/promises"
 import { dirname, join } from "node:path"
-import { type Adapter, argvOf, type Ended } from "./Adapters.ts"
+import { type Adapter, argvOf, givenTools, TOOLS_TOKEN, TOOLS_URL } from "./Adapters.ts"
 import { endLeftovers, MARK } from "./Leftovers.ts"
+import type { Ended } from "./Outcome.ts"
+import type { Tools } from "./ToolGate.ts"
 
 /** A run to start. */
 export interface RunRequest {
@@ -11,6 +13,8 @@ export interface RunRequest {
   readonly conversation: string
   readonly session: string | null
   readonly prompt: string
+  /** Parley's tools, if the program sends by itself. */
+  readonly tools: Tools | null
 }
 
 /** Where runs take place, and what bounds them. */
@@ -53,15 +57,21 @@ export class Runs extends Context.Service<Runs, {
     Layer.succeed(Runs, {
       run: (request) =>
         Effect.gen(function*() {
+          const { session, tools } = request
           const cwd = join(place.work, request.conversation)
-          yield* Effect.promise(() => prepare(place, cwd))
-          return yield* ending(request, argvOf(place.adapter, request.session, place.args), cwd, environmentOf(place, process.env), place.runSeconds)
+          const adapter = givenTools(place.adapter, tools?.url ?? null)
+          yield* Effect.promise(() => prepare(adapter, place.home, cwd))
+          const env = {
+            ...environmentOf({ ...place, adapter }, process.env),
+            ...tools === null ? {} : { [TOOLS_URL]: tools.url, [TOOLS_TOKEN]: tools.token }
+          }
+          return yield* ending(request, argvOf(adapter, session, place.args), cwd, env, place.runSeconds)
         }),
       endLeftovers: (run) => Effect.promise(() => endLeftovers(run))
     })
 }
 
-const prepare = async ({ adapter, home }: RunPlace, cwd: string): Promise<void> => {
+const prepare = async (adapter: Adapter, home: string, cwd: string): Promise<void> => {
   for (const folder of [home, cwd]) await mkdir(folder, { recursive: true, mode: 0o700 })
   for (const [name, text] of Object.entries(adapter.files)) {
     await mkdir(dirname(join(home, name)), { recursive: true, mode: 0o700 })

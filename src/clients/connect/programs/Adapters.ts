@@ -1,14 +1,16 @@
+import { fileURLToPath } from "node:url"
+
 /** Which object of the output counts: one with each of these values, by path (`item.type`). */
-type Where = Readonly<Record<string, unknown>>
+export type Where = Readonly<Record<string, unknown>>
 
 /** A value in the objects of the output that match `where`. `at` is a path; a negative number in it counts from the end of an array. */
-interface Found {
+export interface Found {
   readonly where?: Where
   readonly at: string
 }
 
 /** How a program's output is read. `json` is one object, possibly after other text; `lines` is one object on each line. */
-interface JsonReading {
+export interface JsonReading {
   readonly format: "json" | "lines"
   readonly text: Found
   readonly session: Found
@@ -18,12 +20,26 @@ interface JsonReading {
   readonly failure?: Where
 }
 
+/** The variables in which a run finds the address of Parley's tools, and the token for it. */
+export const TOOLS_URL = "PARLEY_TOOLS_URL"
+export const TOOLS_TOKEN = "PARLEY_TOOLS_TOKEN"
+
+/** How a program gets Parley's tools by MCP. `{url}` in a text stands for their address; the token is in a variable. */
+interface ToolAccess {
+  readonly args?: ReadonlyArray<string>
+  readonly sets?: Readonly<Record<string, string>>
+  readonly files?: Readonly<Record<string, string>>
+}
+
 /** How to start a program for a run, and how to read what it writes. Adapters are data. */
 export interface Adapter {
   readonly name: string
   /** The version that was tried, or null if the adapter follows the program's documentation and was not tried. */
   readonly tried: string | null
-  /** Arguments are passed as they are, without a shell. `{args}` stands for the user's own. The prompt is on standard input. */
+  /**
+   * Arguments are passed as they are, without a shell. `{args}` stands for the user's own, and `{tools}` for those in `tools`. The prompt
+   * is on standard input.
+   */
   readonly new: ReadonlyArray<string>
   /** The command for a conversation with an earlier run, whose session replaces `{session}`; null to begin again each time. */
   readonly resume: ReadonlyArray<string> | null
@@ -35,11 +51,15 @@ export interface Adapter {
   readonly files: Readonly<Record<string, string>>
   /** The command with which a person signs in to the program, with the HOME of runs. */
   readonly signIn: ReadonlyArray<string> | null
+  /** What the program needs for `"reply": "tools"`; null if it cannot have Parley's tools and no others. */
+  readonly tools: ToolAccess | null
+  /** Whether a run gives its final text back. Otherwise it can only send by itself. */
+  readonly returnsText: boolean
   /** Whether the program may read the user's files although its tools are switched off. Such a program needs `allowReads`. */
   readonly readsFiles: boolean
 }
 
-export const ADAPTER_NAMES = ["claude", "codex", "gemini", "opencode", "goose", "cursor", "command"] as const
+export const ADAPTER_NAMES = ["claude", "codex", "gemini", "opencode", "goose", "cursor", "openclaw", "command"] as const
 export type AdapterName = (typeof ADAPTER_NAMES)[number]
 
 const CLAUDE = [
@@ -51,6 +71,7 @@ const CLAUDE = [
   "--strict-mcp-config",
   "--setting-sources=",
   "--disable-slash-commands",
+  "{tools}",
   "{args}"
 ]
 
@@ -84,8 +105,21 @@ const CODEX_OPTIONS = [
   ...CODEX_FEATURES.flatMap((feature) => ["--disable", feature]),
   ...["sandbox_mode=\"read-only\"", "approval_policy=\"never\"", "web_search=\"disabled\"", "include_apply_patch_tool=false", "project_doc_max_bytes=0"]
     .flatMap((setting) => ["-c", setting]),
+  "{tools}",
   "{args}"
 ]
+
+/** The settings of Gemini CLI: the only tools that it may have, and MCP servers. */
+const geminiSettings = (tools: string, servers: object): string =>
+  JSON.stringify({
+    general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
+    privacy: { usageStatisticsEnabled: false },
+    security: { auth: { selectedType: "gemini-api-key" } },
+    tools: { core: [tools] },
+    hooksConfig: { enabled: false },
+    skills: { enabled: false },
+    ...servers
+  })
 
 const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "name">>> = {
   claude: {
@@ -102,6 +136,13 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     sets: { CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", CLAUDE_CODE_DISABLE_AUTO_MEMORY: "1", DISABLE_AUTOUPDATER: "1" },
     files: {},
     signIn: ["claude", "auth", "login"],
+    tools: {
+      args: [
+        `--mcp-config=${JSON.stringify({ mcpServers: { parley: { type: "http", url: "{url}", headers: { Authorization: `Bearer \${${TOOLS_TOKEN}}` } } } })}`,
+        "--allowedTools=mcp__parley"
+      ]
+    },
+    returnsText: true,
     readsFiles: false
   },
   codex: {
@@ -119,6 +160,15 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     sets: {},
     files: {},
     signIn: ["codex", "login"],
+    tools: {
+      args: [
+        "mcp_servers.parley.url=\"{url}\"",
+        `mcp_servers.parley.bearer_token_env_var="${TOOLS_TOKEN}"`,
+        "mcp_servers.parley.default_tools_approval_mode=\"approve\"",
+        "mcp_servers.parley.required=true"
+      ].flatMap((setting) => ["-c", setting])
+    },
+    returnsText: true,
     readsFiles: false
   },
   gemini: {
@@ -134,19 +184,17 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     },
     passes: ["GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"],
     sets: {},
-    files: {
-      ".gemini/settings.json": JSON.stringify({
-        general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
-        privacy: { usageStatisticsEnabled: false },
-        security: { auth: { selectedType: "gemini-api-key" } },
-        // A list of the only built-in tools: none of them exists.
-        tools: { core: ["none"] },
-        mcp: { allowed: [] },
-        hooksConfig: { enabled: false },
-        skills: { enabled: false }
-      })
-    },
+    files: { ".gemini/settings.json": geminiSettings("none", { mcp: { allowed: [] } }) },
     signIn: null,
+    tools: {
+      files: {
+        ".gemini/settings.json": geminiSettings("mcp_parley_*", {
+          mcp: { allowed: ["parley"] },
+          mcpServers: { parley: { httpUrl: "{url}", headers: { Authorization: `Bearer $${TOOLS_TOKEN}` }, trust: true } }
+        })
+      }
+    },
+    returnsText: true,
     readsFiles: false
   },
   opencode: {
@@ -170,6 +218,15 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     },
     files: {},
     signIn: ["opencode", "auth", "login"],
+    tools: {
+      sets: { OPENCODE_PERMISSION: JSON.stringify({ "*": "deny", "parley_*": "allow" }) },
+      files: {
+        ".config/opencode/opencode.json": JSON.stringify({
+          mcp: { parley: { type: "remote", url: "{url}", oauth: false, headers: { Authorization: `Bearer {env:${TOOLS_TOKEN}}` } } }
+        })
+      }
+    },
+    returnsText: true,
     readsFiles: false
   },
   goose: {
@@ -188,6 +245,8 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     sets: { GOOSE_DISABLE_KEYRING: "1", GOOSE_MODE: "chat" },
     files: {},
     signIn: ["goose", "configure"],
+    tools: null,
+    returnsText: true,
     readsFiles: false
   },
   cursor: {
@@ -204,7 +263,24 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     sets: {},
     files: {},
     signIn: ["cursor-agent", "login"],
+    tools: null,
+    returnsText: true,
     // Its mode without changes still has tools that read.
+    readsFiles: true
+  },
+  openclaw: {
+    tried: null,
+    // OpenClaw runs in its gateway, which takes a prompt by HTTP. PostHook.ts posts it and waits for the end of the run.
+    new: [process.execPath, fileURLToPath(new URL("PostHook.ts", import.meta.url))],
+    resume: null,
+    reading: { format: "json", text: { at: "text" }, session: { at: "session" }, success: { text: true } },
+    passes: ["OPENCLAW_HOOK_TOKEN", "OPENCLAW_HOOK_URL", "OPENCLAW_HOOK_AGENT"],
+    sets: {},
+    files: {},
+    signIn: null,
+    // Its agent has Parley's tools by an entry of its own, with the key.
+    tools: {},
+    returnsText: false,
     readsFiles: true
   }
 }
@@ -228,7 +304,9 @@ const commandAdapter = (command: Command): Adapter => ({
   sets: {},
   files: {},
   signIn: null,
+  tools: {},
   // The user wrote or chose this program and knows what it reads.
+  returnsText: true,
   readsFiles: false
 })
 
@@ -236,72 +314,23 @@ const commandAdapter = (command: Command): Adapter => ({
 export const adapterOf = (name: AdapterName, command: Command | undefined): Adapter =>
   name === "command" ? commandAdapter(command ?? { new: ["false"] }) : { name, ...programs[name] }
 
+/** The adapter for a run with Parley's tools at this address; for a run without tools if the address is null. */
+export const givenTools = (adapter: Adapter, url: string | null): Adapter => {
+  const { args = [], files = {}, sets = {} } = url === null ? {} : adapter.tools ?? {}
+  const filled = (text: string): string => text.replaceAll("{url}", url ?? "")
+  const words = (command: ReadonlyArray<string>) => command.flatMap((word) => word === "{tools}" ? args.map(filled) : [word])
+  const written = Object.fromEntries(Object.entries(files).map(([name, text]) => [name, filled(text)]))
+  return {
+    ...adapter,
+    new: words(adapter.new),
+    resume: adapter.resume === null ? null : words(adapter.resume),
+    sets: { ...adapter.sets, ...sets },
+    files: { ...adapter.files, ...written }
+  }
+}
+
 /** The command line of a run, with the user's own arguments in the place of `{args}`. */
 export const argvOf = (adapter: Adapter, session: string | null, args: ReadonlyArray<string>): ReadonlyArray<string> => {
   const words = session === null || adapter.resume === null ? adapter.new : adapter.resume.map((word) => word.replaceAll("{session}", session))
   return words.flatMap((word) => word === "{args}" ? args : [word])
-}
-
-/** How a run ended. */
-export type Ended =
-  | { readonly _tag: "Exited"; readonly code: number | null; readonly stdout: string }
-  | { readonly _tag: "TimedOut" }
-  | { readonly _tag: "TooMuchOutput" }
-  | { readonly _tag: "NotStarted"; readonly reason: string }
-
-/** The output of a run. */
-export type Outcome =
-  | { readonly _tag: "Said"; readonly text: string; readonly session: string | null }
-  | { readonly _tag: "Failed"; readonly why: string }
-
-const valueAt = (value: unknown, path: string): unknown =>
-  path.split(".").reduce<unknown>((inner, key) => {
-    if (Array.isArray(inner)) return inner.at(Number(key)) as unknown
-    return typeof inner === "object" && inner !== null ? Reflect.get(inner, key) as unknown : undefined
-  }, value)
-
-const matches = (value: unknown, where: Where): boolean =>
-  Object.entries(where).every(([path, wanted]) => {
-    const found = valueAt(value, path)
-    return wanted === true ? found !== undefined && found !== null && found !== false : found === wanted
-  })
-
-const parsed = (text: string): ReadonlyArray<unknown> => {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === "object" && value !== null ? [value] : []
-  } catch {
-    return []
-  }
-}
-
-/** The objects in the output. Programs write warnings before their JSON, so the text before the first line with `{` is skipped. */
-const objectsIn = (stdout: string, format: JsonReading["format"]): ReadonlyArray<unknown> => {
-  const lines = stdout.split("\n")
-  if (format === "lines") return lines.flatMap(parsed)
-  const whole = parsed(stdout)
-  if (whole.length > 0) return whole
-  return lines.flatMap((line, at) => line.startsWith("{") ? [lines.slice(at).join("\n")] : []).map(parsed).find((found) => found.length > 0) ?? []
-}
-
-const lastText = (objects: ReadonlyArray<unknown>, { at, where = {} }: Found): string | undefined =>
-  objects.filter((object) => matches(object, where)).map((object) => valueAt(object, at)).findLast((value) => typeof value === "string")
-
-/** Reads how a run ended. A program that exits with 0 has failed all the same if its output does not say that it succeeded. */
-export const readOutcome = (adapter: Adapter, ended: Ended, session: string | null): Outcome => {
-  if (ended._tag === "TimedOut") return { _tag: "Failed", why: "the run took too long" }
-  if (ended._tag === "TooMuchOutput") return { _tag: "Failed", why: "the run wrote too much" }
-  if (ended._tag === "NotStarted") return { _tag: "Failed", why: `${adapter.name} cannot be started: ${ended.reason}` }
-  const { reading } = adapter
-  if (ended.code !== 0) return { _tag: "Failed", why: `the run ended with ${ended.code ?? "a signal"}` }
-  if (reading === "text") return { _tag: "Said", text: ended.stdout, session: null }
-  const objects = objectsIn(ended.stdout, reading.format)
-  if (reading.failure !== undefined && objects.some((object) => matches(object, reading.failure ?? {}))) {
-    return { _tag: "Failed", why: "the run reports a failure" }
-  }
-  const text = lastText(objects, reading.text)
-  if (text === undefined || !objects.some((object) => matches(object, reading.success))) {
-    return { _tag: "Failed", why: "the run ended with 0 but does not report success" }
-  }
-  return { _tag: "Said", text, session: lastText(objects, reading.session) ?? session }
 }

@@ -1,0 +1,40 @@
+import { Schema } from "effect"
+import { Name, Text } from "#ground/wire/Text"
+
+const MAX_SKILLS = 16
+/** The most bytes of JSON that the skills of one agent may have together. */
+export const MAX_BYTES = 8_192
+
+/** The skill that every agent's A2A card begins with (wire.md N), so no agent's own skill may have this id. */
+export const MESSAGE_SKILL = "message"
+
+/** A word under which the directory finds an agent. Compared exactly, also in its case. */
+export const Tag = Name(1, 32)
+
+/** One thing that an agent says it can do (wire.md C.3). The texts are the agent's own. */
+export const Skill = Schema.Struct({
+  id: Schema.String.check(Schema.isPattern(/^[a-z0-9-]{1,64}$/u)),
+  name: Name(1, 100),
+  description: Text(1, 500),
+  tags: Schema.Array(Tag).check(Schema.isMinLength(1), Schema.isMaxLength(8)),
+  examples: Schema.optionalKey(Schema.Array(Text(1, 200)).check(Schema.isMaxLength(5)))
+}).annotate({ identifier: "Skill" })
+
+export type Skill = typeof Skill.Type
+
+/** The problem with these skills as a whole; undefined if there is none. */
+const problemOf = (skills: ReadonlyArray<Skill>): string | undefined => {
+  const ids = new Set(skills.map(({ id }) => id))
+  if (ids.has(MESSAGE_SKILL)) return `must not hold the id ${MESSAGE_SKILL}, which is the server's`
+  if (ids.size < skills.length) return "must not hold an id twice"
+  return Buffer.byteLength(JSON.stringify(skills)) > MAX_BYTES ? `must have at most ${MAX_BYTES} bytes of JSON together` : undefined
+}
+
+/** All skills of an agent, as a profile update sets them. Unknown fields are dropped before the size is measured. */
+export const SkillList = Schema.Array(Skill).check(
+  Schema.isMaxLength(MAX_SKILLS),
+  Schema.makeFilter((skills: ReadonlyArray<Skill>) => problemOf(skills) ?? true)
+)
+
+/** The distinct tags of skills, in the order of their first appearance. */
+export const tagsOf = (skills: ReadonlyArray<Skill>): ReadonlyArray<string> => [...new Set(skills.flatMap(({ tags }) => tags))]

@@ -1,0 +1,70 @@
+import { signal } from "@preact/signals"
+import { textOf } from "./Api.js"
+
+/**
+ * @import { Api } from "./Api.js"
+ * @import { Notices } from "./Notices.js"
+ * @import { Timers } from "./Timers.js"
+ * @import { Signal } from "@preact/signals"
+ */
+
+/** For how long a message or conversation that was hidden can be shown again, in milliseconds. */
+export const UNDO_MS = 10_000
+
+/**
+ * The messages and conversations that the person has hidden, until the server knows. No call takes hiding back, so the page waits before it
+ * calls. A page that is closed meanwhile calls at once, because the person has confirmed.
+ */
+export class Hiding {
+  /** @param {Api} api @param {Timers} timers @param {Notices} notices */
+  constructor(api, timers, notices) {
+    this.api = api
+    this.timers = timers
+    this.notices = notices
+    /** What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice: string, timer: ReturnType<typeof setTimeout> }>>} */
+    this.waiting = signal(new Map())
+  }
+
+  /**
+   * @param {object} what
+   * @param {string} what.id
+   * @param {string} what.path what to delete
+   * @param {string} what.words says that it is hidden
+   * @param {() => void} what.onDone called when the server has hidden it
+   * @param {() => void} [what.onUndo]
+   */
+  hide({ id, onDone, onUndo, path, words }) {
+    if (this.waiting.peek().has(id)) return
+    const notice = this.notices.offer(words, "Undo", UNDO_MS, () => {
+      this.undo(id)
+      onUndo?.()
+    })
+    const timer = this.timers.later(UNDO_MS, async () => {
+      try {
+        await this.api.call("DELETE", path)
+        onDone()
+      } catch (error) {
+        this.notices.note(textOf(error))
+      }
+      this.undo(id)
+    })
+    this.waiting.value = new Map(this.waiting.peek()).set(id, { path, notice, timer })
+  }
+
+  /** Shows it again, without a call. @param {string} id */
+  undo(id) {
+    const entry = this.waiting.peek().get(id)
+    if (entry === undefined) return
+    this.timers.stop(entry.timer)
+    this.notices.dismiss(entry.notice)
+    this.waiting.value = new Map([...this.waiting.peek()].filter(([other]) => other !== id))
+  }
+
+  /** Calls at once for all that wait. The page does not wait for the answers, because it may be closing. */
+  flush() {
+    for (const [id, { path }] of this.waiting.peek()) {
+      this.api.parting("DELETE", path)
+      this.undo(id)
+    }
+  }
+}

@@ -1,0 +1,158 @@
+import { signal } from "@preact/signals"
+import { Refused, textOf } from "./Api.js"
+import { closeGap, empty, gapAfter, without, withLive, withRead } from "./Timeline.js"
+
+/**
+ * @import { Message } from "./Wire.ts"
+ * @import { Api } from "./Api.js"
+ * @import { Notices } from "./Notices.js"
+ * @import { Timeline } from "./Timeline.js"
+ * @import { Signal } from "@preact/signals"
+ */
+
+const PAGE = 50
+/** How many messages are read on each side of a message at which a conversation is opened. */
+const AROUND = 40
+export const LARGEST_PAGE = 200
+
+/** The messages of the conversations that were opened, and the reads that fill them. At most one read of a conversation runs at a time. */
+export class Histories {
+  /**
+   * @param {Api} api
+   * @param {Notices} notices
+   * @param {(id: string) => void} onMissing called for a conversation that is not there, or that the agent cannot see
+   */
+  constructor(api, notices, onMissing) {
+    this.api = api
+    this.notices = notices
+    this.onMissing = onMissing
+    /** @type {Map<string, Signal<Timeline>>} */
+    this.timelines = new Map()
+    /** The read that runs, by conversation. A later read that replaces the timeline takes its place. @type {Map<string, symbol>} */
+    this.reads = new Map()
+    /** The seq around which a read runs, by conversation. @type {Map<string, number>} */
+    this.at = new Map()
+  }
+
+  /** @param {string} id @returns {Signal<Timeline>} */
+  timeline(id) {
+    const there = this.timelines.get(id)
+    if (there !== undefined) return there
+    const made = signal(empty)
+    this.timelines.set(id, made)
+    return made
+  }
+
+  /** @param {string} id @param {string} query @returns {Promise<ReadonlyArray<Message>>} */
+  page(id, query) {
+    return this.api.get(`v1/messages/${id}?${query}`)
+  }
+
+  /**
+   * Runs a read. `step` gets whether the read still may change the timeline.
+   * @param {string} id
+   * @param {(valid: () => boolean) => Promise<void>} step
+   */
+  async read(id, step) {
+    const read = Symbol()
+    const valid = () => this.reads.get(id) === read
+    this.reads.set(id, read)
+    try {
+      await step(valid)
+    } catch (error) {
+      if (valid()) this.failed(id, error)
+    } finally {
+      if (valid()) this.reads.delete(id)
+    }
+  }
+
+  /** If the server did not answer, the next connect reads again. @param {string} id @param {unknown} error */
+  failed(id, error) {
+    if (!(error instanceof Refused)) return this.notices.note(textOf(error))
+    if (error.status === 404 || error.status === 410) {
+      this.notices.note("This conversation is not there, or this agent cannot see it.")
+      this.onMissing(id)
+    } else if (!error.passing) this.notices.note(error.message)
+  }
+
+  /** Reads the newest messages. If older ones are loaded without them, replaces those. @param {string} id */
+  newest(id) {
+    const timeline = this.timeline(id)
+    if (timeline.peek().newer) {
+      timeline.value = empty
+      this.reads.delete(id)
+    }
+    return this.catchUp(id)
+  }
+
+  /** Reads the messages after the newest known message. If no message is known, reads the newest page. @param {string} id */
+  async catchUp(id) {
+    const timeline = this.timeline(id)
+    if (this.reads.has(id) || timeline.peek().newer) return
+    await this.read(id, async (valid) => {
+      for (;;) {
+        const last = timeline.peek().messages.at(-1)?.seq
+        const size = last === undefined ? PAGE : LARGEST_PAGE
+        const read = await this.page(id, `limit=${size}${last === undefined ? "" : `&after_seq=${last}`}`)
+        if (!valid()) return
+        const complete = last === undefined ? read.length < size : timeline.peek().complete
+        timeline.value = { ...withRead(timeline.peek(), read), complete }
+        if (last === undefined || read.length < size) break
+      }
+      timeline.value = closeGap(timeline.peek())
+    })
+  }
+
+  /** Reads a page before the oldest known message. @param {string} id */
+  async older(id) {
+    const timeline = this.timeline(id)
+    const first = timeline.peek().messages[0]
+    if (first === undefined || timeline.peek().complete || this.reads.has(id)) return
+    await this.read(id, async (valid) => {
+      const read = await this.page(id, `limit=${LARGEST_PAGE}&before_seq=${first.seq}`)
+      if (valid()) timeline.value = { ...withRead(timeline.peek(), read), complete: read.length < LARGEST_PAGE }
+    })
+  }
+
+  /** Reads a page after the newest loaded message, if the conversation was opened at an earlier one. @param {string} id */
+  async newer(id) {
+    const timeline = this.timeline(id)
+    const last = timeline.peek().messages.at(-1)
+    if (last === undefined || !timeline.peek().newer || this.reads.has(id)) return
+    await this.read(id, async (valid) => {
+      const read = await this.page(id, `limit=${LARGEST_PAGE}&after_seq=${last.seq}`)
+      if (valid()) timeline.value = { ...withRead(timeline.peek(), read), newer: read.length === LARGEST_PAGE }
+    })
+  }
+
+  /** Loads the message with this seq. If it is not loaded yet, replaces the timeline by the messages around it. @param {string} id @param {number} seq */
+  async around(id, seq) {
+    const timeline = this.timeline(id)
+    if (this.at.get(id) === seq || timeline.peek().messages.some((message) => message.seq === seq)) return
+    this.at.set(id, seq)
+    await this.read(id, async (valid) => {
+      const [older, newer] = await Promise.all([
+        this.page(id, `limit=${AROUND}&before_seq=${seq + 1}`),
+        this.page(id, `limit=${AROUND}&after_seq=${seq}`)
+      ])
+      if (!valid()) return
+      timeline.value = withRead({ ...empty, complete: older.length < AROUND, newer: newer.length === AROUND }, [...older, ...newer])
+      if (older[0]?.seq !== seq) this.notices.note("The message of this link is no longer there, or this agent cannot see it.")
+    })
+    if (this.at.get(id) === seq) this.at.delete(id)
+  }
+
+  /** Adds a message that the server has pushed or stored. @param {Message} message */
+  put(message) {
+    const timeline = this.timelines.get(message.conversation_id)
+    if (timeline === undefined) return
+    timeline.value = withLive(timeline.peek(), message)
+    if (gapAfter(timeline.peek()) !== undefined) void this.catchUp(message.conversation_id)
+  }
+
+  /** Removes a message that is hidden for this agent. @param {Message} message */
+  forget(message) {
+    const timeline = this.timeline(message.conversation_id)
+    timeline.value = without(timeline.peek(), message.id)
+  }
+}

@@ -1,0 +1,88 @@
+import { Copy } from "../shared/Copy.js"
+import { classes, html } from "../shared/Html.js"
+import { decoded, linkOf, saysTarget } from "./Links.js"
+
+/** @import { Token, Tokens } from "marked" */
+
+/**
+ * What the elements of one text have in common: the tabindex of what can be focused, and whether they are inside of a link.
+ * @typedef {{ readonly tab: number, readonly inLink?: boolean }} Within
+ */
+
+/**
+ * A link that shows where it leads. What must not be opened is shown as it is written.
+ * @param {Tokens.Link | Tokens.Image} token
+ * @param {Within} within
+ */
+const linked = (token, within) => {
+  // A picture becomes a link, because fetching it would tell another server who reads the message, and when.
+  const words = all(token.tokens, { ...within, inLink: true })
+  if (within.inLink) return words
+  const link = linkOf(token.href)
+  if (link === undefined) return token.raw
+  const isEmpty = token.text.trim() === ""
+  return html`<a href=${link.href} title=${link.href} target="_blank" rel="noopener noreferrer" tabindex=${within.tab}>
+    <bdi>${isEmpty ? link.target : words}</bdi></a>${isEmpty || saysTarget(token.text, link) ? null : html`${" "}<small class="target">(<bdi>${link.target}</bdi>)</small>`}`
+}
+
+/** @param {Tokens.Code} token @param {Within} within */
+const code = ({ lang, text }, { tab }) => html`<div class="code">
+  <pre tabindex=${tab}><code>${text}</code></pre>
+  <p><span class="language">${lang?.split(/\s/)[0] ?? ""}</span><${Copy} text=${() => text} label="this code" tab=${tab} /></p></div>`
+
+/** @param {Tokens.List} token @param {Within} within */
+const list = ({ items, ordered, start }, within) => {
+  const rows = items.map((item) => html`<li dir="auto" class=${classes(item.task && "task")}>${all(item.tokens, within)}</li>`)
+  return ordered ? html`<ol start=${start}>${rows}</ol>` : html`<ul>${rows}</ul>`
+}
+
+/** @param {Tokens.Table} token @param {Within} within */
+const table = ({ header, rows }, within) => {
+  const cells = (/** @type {ReadonlyArray<Tokens.TableCell>} */ row, /** @type {string} */ tag) =>
+    row.map(({ align, tokens }) => html`<${tag} dir="auto" class=${classes(align)}>${all(tokens, within)}</${tag}>`)
+  return html`<div class="grid" tabindex=${within.tab}><table>
+    <thead><tr>${cells(header, "th")}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr>${cells(row, "td")}</tr>`)}</tbody></table></div>`
+}
+
+/**
+ * One token as an element or as text. Markup that the lexer calls HTML is shown as it is written.
+ * @param {Token} given
+ * @param {Within} within
+ * @returns {any}
+ */
+const shown = (given, within) => {
+  const token = /** @type {any} */ (given)
+  switch (token.type) {
+    case "space": return null
+    case "def": return html`<p class="definition" dir="auto">${token.raw.trimEnd()}</p>`
+    case "paragraph": return html`<p dir="auto">${all(token.tokens, within)}</p>`
+    case "heading": return html`<h3 dir="auto" class=${`depth-${token.depth}`}>${all(token.tokens, within)}</h3>`
+    case "blockquote": return html`<blockquote>${all(token.tokens, within)}</blockquote>`
+    case "list": return list(token, within)
+    case "table": return table(token, within)
+    case "code": return code(token, within)
+    case "hr": return html`<hr />`
+    case "checkbox": return html`<span aria-hidden="true">${token.checked ? "☑ " : "☐ "}</span><span class="unseen">${token.checked ? "done: " : "to do: "}</span>`
+    case "link":
+    case "image": return linked(token, within)
+    case "strong": return html`<strong>${all(token.tokens, within)}</strong>`
+    case "em": return html`<em>${all(token.tokens, within)}</em>`
+    case "del": return html`<del>${all(token.tokens, within)}</del>`
+    case "codespan": return html`<code>${token.text}</code>`
+    case "br": return html`<br />`
+    case "html": return token.block ? html`<p dir="auto">${token.raw.trimEnd()}</p>` : token.raw
+    case "escape": return token.text
+    case "text": return token.tokens === undefined ? decoded(token.text) : all(token.tokens, within)
+    default: return token.raw
+  }
+}
+
+/** @param {ReadonlyArray<Token>} tokens @param {Within} within @returns {ReadonlyArray<any>} */
+const all = (tokens, within) => tokens.map((token) => shown(token, within))
+
+/**
+ * A text with its formatting. Nothing in it is parsed as HTML, fetched, or opened without a click.
+ * @param {{ tokens: ReadonlyArray<Token>, tab: number }} props
+ */
+export const Markdown = ({ tab, tokens }) => html`<div class="text markdown">${all(tokens, { tab })}</div>`

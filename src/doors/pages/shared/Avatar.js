@@ -1,0 +1,35 @@
+import { useState } from "preact/hooks"
+import { urlOf } from "../client/Api.js"
+import { classes, html } from "./Html.js"
+
+/**
+ * The address from which the page loads an avatar; null if the server does not store it. The page loads no pictures from other servers,
+ * and its own address may differ from the one in the URL.
+ * @param {string | null | undefined} url
+ */
+export const storedAvatar = (url) => {
+  const key = /\/v1\/avatars\/([0-9a-f]{64})$/.exec(url ?? "")?.[1]
+  return key === undefined ? null : urlOf(`v1/avatars/${key}`)
+}
+
+/**
+ * The picture of an agent or a group. Without one, a disc with the first letter of the name, which also determines the colour.
+ * @param {object} props
+ * @param {string} props.name an agent's handle, or a group's name
+ * @param {string | null | undefined} [props.url] the `avatar_url` of the API
+ * @param {string} [props.preview] a blob URL to show instead
+ * @param {boolean} [props.group]
+ * @param {string | undefined} [props.dot] the presence
+ * @param {boolean} [props.large]
+ */
+export const Avatar = ({ dot, group = false, large = false, name, preview, url }) => {
+  const source = preview ?? storedAvatar(url)
+  const [failed, setFailed] = useState(/** @type {string | null} */ (null))
+  let sum = 0
+  for (const char of name) sum = (sum * 31 + (char.codePointAt(0) ?? 0)) % 6
+  return html`<span class=${classes("avatar", `hue-${sum}`, group && "of-group", large && "large")} aria-hidden="true">
+    ${source === null || source === failed
+      ? [...name.replace(/^[^\p{L}\p{N}]+/u, "")][0]?.toUpperCase() ?? "#"
+      : html`<img src=${source} alt="" loading="lazy" decoding="async" onError=${() => setFailed(source)} />`}
+    ${dot === undefined ? null : html`<i class=${`dot ${dot}`}></i>`}</span>`
+}

@@ -1,0 +1,25 @@
+import { useEffect } from "preact/hooks"
+
+/** What is open, in the order in which it was opened. @type {Array<() => void>} */
+const open = []
+
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || document.querySelector("dialog[open]") !== null) return
+  const close = open.at(-1)
+  if (close === undefined) return
+  event.preventDefault()
+  close()
+})
+
+/**
+ * Lets the Escape key close something, if nothing was opened after it.
+ * @param {boolean} isOpen
+ * @param {() => void} close
+ */
+export const useEscape = (isOpen, close) => {
+  useEffect(() => {
+    if (!isOpen) return
+    open.push(close)
+    return () => void open.splice(open.lastIndexOf(close), 1)
+  }, [isOpen])
+}

@@ -1,0 +1,100 @@
+import { batch, computed, signal } from "@preact/signals"
+import { Refused } from "../client/Api.js"
+import { assertKey, forget, keep, keepInTab, kept, UNKNOWN_KEY } from "../client/Keys.js"
+import { Session } from "../client/Session.js"
+import { alertTo } from "./Alerts.js"
+
+/** @import { Signal } from "@preact/signals" */
+
+/** The agents that are signed in, in the order of their sign-in. @type {Signal<ReadonlyArray<Session>>} */
+export const sessions = signal([])
+/** The agents that are shown side by side. @type {Signal<ReadonlySet<Session>>} */
+export const shown = signal(new Set())
+/** The agent that a narrow page shows, which has room for only one. @type {Signal<Session | null>} */
+export const front = signal(null)
+/** Whether the dialog is open in which one adds an agent. */
+export const adding = signal(false)
+/** The number of kept keys that are still signing in. */
+export const waiting = signal(0)
+/** The unread messages of all agents. */
+export const unread = computed(() => sessions.value.reduce((sum, one) => sum + one.conversations.unread.value, 0))
+
+/** @param {Session} session */
+export const show = (session) => batch(() => {
+  shown.value = new Set([...shown.peek(), session])
+  front.value = session
+})
+
+/** @param {Session} session */
+export const closeView = (session) => batch(() => {
+  shown.value = new Set([...shown.peek()].filter((one) => one !== session))
+  if (front.peek() === session) front.value = [...shown.peek()][0] ?? null
+})
+
+/** Sorts the agents as their keys are kept, because a reload signs all of them in at once. @param {ReadonlyArray<Session>} all */
+const inOrder = (all) => {
+  const keys = kept().map(({ key }) => key)
+  return all.toSorted((a, b) => keys.indexOf(a.key) - keys.indexOf(b.key))
+}
+
+/** @param {string} key @param {{ keep: boolean, watching: boolean }} options */
+export const signIn = async (key, { keep: keeps, watching }) => {
+  assertKey(key)
+  const there = sessions.peek().find((one) => one.key === key)
+  if (there !== undefined) return show(there)
+  const session = new Session(key, watching, (message) => alertTo(session, message, () => {
+    show(session)
+    session.open(message.conversation_id)
+  }))
+  try {
+    await session.begin()
+  } catch (error) {
+    session.end()
+    if (error instanceof Refused && error.status === 401) throw new Error(UNKNOWN_KEY, { cause: error })
+    throw error
+  }
+  if (!keepInTab(key, watching)) session.notices.note("This browser cannot keep the key: a reload signs this agent out.")
+  if (keeps && !keep(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
+  batch(() => {
+    sessions.value = inOrder([...sessions.peek(), session])
+    adding.value = false
+    show(session)
+  })
+}
+
+/** @param {Session} session */
+export const signOut = (session) => batch(() => {
+  session.signOut()
+  forget(session.key)
+  sessions.value = sessions.peek().filter((one) => one !== session)
+  closeView(session)
+  const [next] = sessions.peek()
+  if (shown.peek().size === 0 && next !== undefined) show(next)
+})
+
+/**
+ * Signs in with a kept key. Retries for as long as the server does not answer, and removes a key that the server refuses.
+ * @param {string} key
+ * @param {boolean} watching
+ */
+const resume = async (key, watching) => {
+  waiting.value++
+  for (let attempt = 0;; attempt++) {
+    try {
+      await signIn(key, { keep: false, watching })
+      break
+    } catch (error) {
+      if (!(error instanceof Refused) || !error.passing) {
+        forget(key)
+        break
+      }
+      await new Promise((resolve) => setTimeout(resolve, Math.min(15_000, 500 * 2 ** attempt) * (0.5 + Math.random() / 2)))
+    }
+  }
+  waiting.value--
+}
+
+/** Signs in with the keys of this tab and of this browser. */
+export const resumeAll = () => {
+  for (const { key, watching } of kept()) void resume(key, watching)
+}

@@ -1,0 +1,101 @@
+import { signal } from "@preact/signals"
+import { ofBrowser, store, stored } from "./Stored.js"
+
+/**
+ * @import { Message } from "../client/Wire.ts"
+ * @import { Session } from "../client/Session.js"
+ * @import { Signal } from "@preact/signals"
+ */
+
+/** @typedef {{ readonly notify: boolean, readonly texts: boolean, readonly sound: boolean }} Choice */
+
+const NAME = "parley.alerts"
+const LONGEST_TEXT = 140
+
+/** What the person has asked for in this browser: notifications, texts of messages in them, a sound. @type {Signal<Choice>} */
+export const alerts = signal({ notify: false, texts: false, sound: false, ...stored(ofBrowser, NAME) })
+
+/** @param {Partial<Choice>} change */
+const change = (change) => {
+  alerts.value = { ...alerts.peek(), ...change }
+  const { notify, sound, texts } = alerts.peek()
+  store(ofBrowser, NAME, notify || sound || texts ? alerts.peek() : undefined)
+}
+
+/** Turns notifications on or off. Asks the browser's permission when they are turned on. Fails with words for a person. @param {boolean} on */
+export const setNotify = async (on) => {
+  if (on) {
+    if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications for this page. Most need https for them.")
+    if (await Notification.requestPermission() !== "granted") throw new Error("The browser does not permit notifications for this page. Its settings can change that.")
+  }
+  change({ notify: on })
+}
+
+/** @param {boolean} texts */
+export const setTexts = (texts) => change({ texts })
+
+/** Turns the sound on or off, and plays it once when it is turned on. @param {boolean} on */
+export const setSound = (on) => {
+  change({ sound: on })
+  if (on) ring()
+}
+
+/** @type {AudioContext | undefined} */
+let audio
+let rangAt = 0
+
+/** Plays two short tones, at most once a second. */
+const ring = () => {
+  if (globalThis.AudioContext === undefined || Date.now() - rangAt < 1000) return
+  rangAt = Date.now()
+  audio ??= new AudioContext()
+  void audio.resume()
+  for (const [pitch, after] of /** @type {const} */ ([[660, 0], [880, 0.12]])) {
+    const begins = audio.currentTime + after
+    const tone = audio.createOscillator()
+    const volume = audio.createGain()
+    tone.frequency.value = pitch
+    volume.gain.setValueAtTime(0.08, begins)
+    volume.gain.exponentialRampToValueAtTime(0.001, begins + 0.18)
+    tone.connect(volume).connect(audio.destination)
+    tone.start(begins)
+    tone.stop(begins + 0.2)
+  }
+}
+
+/**
+ * The words of a notification. They have the text of the message only if the person asked for it.
+ * @param {{ sender: string, agent: string, group: string | null, text: string | undefined, texts: boolean }} message
+ */
+export const wordsOf = ({ agent, group, sender, text, texts }) => ({
+  title: `@${sender} wrote ${group === null ? `to @${agent}` : `in ${group}`}`,
+  body: texts && text !== undefined && text !== "" ? text.replace(/\s+/g, " ").slice(0, LONGEST_TEXT) : group === null ? "" : `For @${agent}`
+})
+
+/**
+ * Tells a person about a message that they do not see, as they asked for it.
+ * @param {Session} session
+ * @param {Message} message
+ * @param {() => void} onOpen opens the message
+ */
+export const alertTo = (session, message, onOpen) => {
+  const { notify, sound, texts } = alerts.peek()
+  const { content, conversation_id: id, sender } = message
+  const here = document.visibilityState === "visible" && document.hasFocus()
+  const item = session.conversations.list.peek().find((one) => one.id === id)
+  if (item?.is_muted === true || (here && session.conversations.place.peek()?.id === id)) return
+  if (sound) ring()
+  if (!notify || here) return
+  const group = id.startsWith("grp_") ? item?.group_name ?? "a group" : null
+  const { body, title } = wordsOf({ sender, agent: session.handle, group, text: content.text, texts })
+  try {
+    const notification = new Notification(title, { body, tag: id })
+    notification.onclick = () => {
+      focus()
+      notification.close()
+      onOpen()
+    }
+  } catch {
+    // Some browsers of phones let only service workers show notifications. The page has none.
+  }
+}

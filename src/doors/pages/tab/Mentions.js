@@ -1,0 +1,41 @@
+/** @import { Person } from "../client/Wire.ts" */
+
+/** The most agents that are offered at once. */
+const MOST = 8
+
+/**
+ * The beginning of a handle that ends at the caret, and where its `@` is; undefined if there is none. An `@` inside a word, as in an
+ * e-mail address, begins no handle.
+ * @param {string} text
+ * @param {number} caret
+ */
+export const mentionAt = (text, caret) => {
+  const found = /(?<![\p{L}\p{N}_.@-])@([\p{L}\p{N}-]{0,30})$/u.exec(text.slice(0, caret))
+  return found === null ? undefined : { at: found.index, begin: (found[1] ?? "").toLowerCase() }
+}
+
+/**
+ * The agents to offer for the beginning of a handle: first those whose handle begins so, then those with such a word in their name.
+ * @param {ReadonlyArray<Person>} people those that are nearest first; an agent may occur twice
+ * @param {string} begin in lower case
+ */
+export const offered = (people, begin) => {
+  const unique = people.filter(({ handle }, index) => people.findIndex((one) => one.handle === handle) === index)
+  const byHandle = unique.filter(({ handle }) => handle.startsWith(begin))
+  const byName = unique.filter(({ display_name: name, handle }) => !handle.startsWith(begin) &&
+    (name ?? "").toLowerCase().split(/[^\p{L}\p{N}]+/u).some((word) => word.startsWith(begin)))
+  return [...byHandle, ...byName].slice(0, MOST)
+}
+
+/**
+ * The text with a handle in place of its beginning, and the caret after it.
+ * @param {string} text
+ * @param {number} at where the `@` is
+ * @param {number} caret
+ * @param {string} handle
+ */
+export const completed = (text, at, caret, handle) => {
+  const rest = text.slice(caret)
+  const head = `${text.slice(0, at)}@${handle}${rest.startsWith(" ") ? "" : " "}`
+  return { text: `${head}${rest}`, caret: head.length + (rest.startsWith(" ") ? 1 : 0) }
+}

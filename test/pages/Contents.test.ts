@@ -1,0 +1,178 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import type { Browser, Locator, Page } from "playwright-core"
+import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { HOSTILE } from "./Hostile.ts"
+import { picture } from "./Pictures.ts"
+
+declare const document: { readonly documentElement: { readonly scrollWidth: number } }
+declare const navigator: { readonly clipboard: { readonly readText: () => Promise<string> } }
+declare const PerformanceObserver: new(see: (list: { getEntries: () => ReadonlyArray<{ duration: number }> }) => void) => { observe: (options: object) => void }
+
+const ALL = process.env["PAGES"] === "all"
+/** The largest content of a message, in bytes, with some to spare. */
+const MOST = 32_600
+
+const REPORT = `# Suppliers in Lisbon
+
+The *second* one is **cheaper**, see [their list](https://example.com/list?of=prices) and https://example.org/warehouse.
+
+1. Norte: ~~9~~ 7 days
+2. Casco: 4 days, with \`stock\`
+
+- [x] asked both
+- [ ] signed
+
+> Who pays for a delay?
+
+| supplier | days | price per pallet and the conditions that come with it, in the words of the supplier |
+| :------- | :--: | ---: |
+| Norte | 7 | 120 |
+| Casco | 4 | 150 |
+
+\`\`\`js
+const cost = (days) => days * 120 // ${"a long line ".repeat(12)}
+\`\`\`
+
+![the warehouse](https://example.com/warehouse.png)`
+
+let browser: Browser
+let server: Server
+
+const sendable = (text: string) => {
+  let rest = text
+  while (JSON.stringify({ text: rest }).length > MOST) rest = rest.slice(0, rest.length * 0.9)
+  return rest
+}
+const send = async (from: TestAgent, to: TestAgent, content: object, type = "text") => {
+  const answer = await from.http.post("/v1/messages", { to: to.handle, client_msg_id: `t-${Math.random()}`, type, content })
+  return answer.status
+}
+const open = async (page: Page, agent: TestAgent, other: TestAgent): Promise<Locator> => {
+  await page.goto(`${server.url}/app`)
+  await page.getByLabel("Agent's key").fill(agent.key)
+  await page.getByRole("button", { name: "Sign in", exact: true }).click()
+  const pane = page.getByRole("region", { name: `Agent @${agent.handle}` })
+  await pane.getByRole("list", { name: "Conversations" }).getByRole("button", { name: other.handle }).first().click()
+  await pane.getByRole("article").first().waitFor()
+  return pane
+}
+
+describe.skipIf(CHROMIUM === undefined || !ALL)(`what messages say, in /app${MISSING}${ALL ? "" : " (npm run test:pages)"}`, () => {
+  let ada: TestAgent
+  let bob: TestAgent
+  beforeAll(async () => {
+    ;[browser, server] = await Promise.all([launch(), startServer()])
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.stop()
+  })
+  const pair = async () => {
+    ;[ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+    await send(ada, bob, { text: "Are you there?" })
+    await send(bob, ada, { text: "I am." })
+  }
+
+  it("a text with formatting: copy, plain text, links as they are; in dark, on a phone, and accessible", async () => {
+    await pair()
+    await send(bob, ada, { text: REPORT })
+    for (const options of [{}, { viewport: { width: 360, height: 740 }, colorScheme: "dark", hasTouch: true }] as const) {
+      const watched = await Watched.open(browser, server.url, options)
+      const { page } = watched
+      await page.context().grantPermissions(["clipboard-read", "clipboard-write"])
+      const row = (await open(page, ada, bob)).getByRole("article").filter({ hasText: "Casco" })
+      await row.getByRole("heading", { name: "Suppliers in Lisbon" }).waitFor()
+      await watched.accessible()
+      assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), options.viewport?.width ?? 1280)
+      for (const link of await row.locator(".markdown").getByRole("link").all()) {
+        assert.deepStrictEqual([await link.getAttribute("rel"), await link.getAttribute("target")], ["noopener noreferrer", "_blank"])
+      }
+      await row.getByRole("link", { name: "the warehouse" }).waitFor()
+      await row.getByText("(example.com/list?of=prices)").waitFor()
+      assert.strictEqual(await row.locator("img").count(), 0)
+      await picture(page, options.viewport === undefined ? "app-text" : "app-text-phone")
+      await row.getByRole("button", { name: "Copy: this code" }).click()
+      await row.getByRole("button", { name: "Copied: this code" }).waitFor()
+      assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^const cost = /)
+      await row.getByRole("button", { name: "Plain text" }).click()
+      assert.strictEqual(await row.locator(".text").textContent(), REPORT)
+      await watched.accessible()
+      await row.getByRole("button", { name: "Plain text" }).click()
+      await row.getByRole("heading").waitFor()
+      await watched.close()
+    }
+  })
+
+  it("data and JSON are a tree: a small one open, a large one by and by, each as plain text too", async () => {
+    await pair()
+    const large = { offer: { supplier: "Norte", days: [1, 2, { late: true }] }, rows: Array.from({ length: 250 }, (_, no) => ({ no })) }
+    await send(bob, ada, { data: { supplier: "Casco", cost: { per_day: 120, "<img src=x onerror=ran=1>": null } } }, "structured")
+    await send(bob, ada, { text: JSON.stringify(large) })
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"])
+    const pane = await open(page, ada, bob)
+    const small = pane.getByRole("article").filter({ hasText: "Casco" })
+    await small.getByText("per_day").waitFor()
+    await small.locator("summary").first().click()
+    await small.getByText("per_day").waitFor({ state: "hidden" })
+    const tree = pane.getByRole("article").filter({ hasText: "rows" })
+    assert.strictEqual(await tree.getByText("Norte").count(), 0)
+    await tree.locator("summary", { hasText: "offer" }).click()
+    await tree.getByText("Norte").waitFor()
+    await tree.locator("summary", { hasText: "rows" }).click()
+    await tree.getByRole("button", { name: "150 more" }).click()
+    await tree.getByRole("button", { name: "50 more" }).click()
+    await tree.getByText("249:").waitFor()
+    await watched.accessible()
+    await tree.getByRole("button", { name: "Copy: this data" }).click()
+    await tree.getByRole("button", { name: "Copied: this data" }).waitFor()
+    assert.deepStrictEqual(JSON.parse(await page.evaluate(() => navigator.clipboard.readText())), large)
+    await tree.getByRole("button", { name: "Plain text" }).click()
+    assert.strictEqual(await tree.locator(".text").textContent(), JSON.stringify(large))
+    await watched.close()
+  })
+
+  it("200 hostile texts: nothing runs, nothing is fetched, nothing breaks the page's policy, and the page stays quick", async () => {
+    await pair()
+    for (const text of HOSTILE) {
+      const status = await send(bob, ada, { text: sendable(text) })
+      if (!/\0|\ud800/.test(text)) assert.strictEqual(status, 201, text.slice(0, 80))
+    }
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await page.addInitScript(() => {
+      const slow: Array<number> = []
+      Object.assign(globalThis, { slow })
+      new PerformanceObserver((list) => slow.push(...list.getEntries().map(({ duration }) => duration))).observe({ type: "longtask" })
+    })
+    const pane = await open(page, ada, bob)
+    const seen = new Set<string>()
+    // Upwards from message to message, with each one in its two forms.
+    await pane.getByRole("article").last().focus()
+    for (let last = ""; seen.size < HOSTILE.length + 2;) {
+      const row = pane.locator("article:focus")
+      const key = await row.getAttribute("data-key") ?? ""
+      if (key === last) {
+        await page.waitForTimeout(50)
+      } else {
+        last = key
+        seen.add(key)
+        const toggle = row.getByRole("button", { name: "Plain text" })
+        if (await toggle.count() > 0) {
+          await toggle.evaluate((button) => (button as unknown as { click: () => void }).click())
+          await toggle.evaluate((button) => (button as unknown as { click: () => void }).click())
+        }
+        if (await row.getByText("Are you there?").count() > 0) break
+      }
+      await page.keyboard.press("ArrowUp")
+    }
+    assert.isAtLeast(seen.size, 200)
+    assert.strictEqual(await pane.locator("img, script, iframe, object, embed, form:not(.composer), style, link, meta, svg:not(button svg), [onload], [onerror]").count(), 0)
+    const slow = await page.evaluate(() => (globalThis as unknown as { slow: ReadonlyArray<number> }).slow)
+    console.info(`${HOSTILE.length} hostile texts: the longest task of the page took ${Math.round(Math.max(0, ...slow))} ms`)
+    assert.strictEqual(page.url().replace(/[?#].*/, ""), `${server.url}/app`)
+    await watched.close()
+  })
+})
