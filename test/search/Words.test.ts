@@ -123,7 +123,7 @@ describe("highlightsOf", () => {
   })
 
   it("finds every word of a text, where it is, by look-ups that the index can answer", () =>
-    fc.assert(fc.property(text, fc.nat(), (text, at) => {
+    fc.assert(fc.property(text, fc.nat(1_000), (text, at) => {
       const chars = fold(text)
       const start = at % Math.max(1, chars.length)
       if (chars[start] === undefined || !isInWord(chars[start].char)) return
@@ -131,6 +131,8 @@ describe("highlightsOf", () => {
       let to = start + 1
       while (from > 0 && isInWord(chars[from - 1]!.char)) from--
       while (to < chars.length && isInWord(chars[to]!.char)) to++
+      // A character such as ㎧ folds to several words, and a query has it whole.
+      if (chars[from - 1]?.from === chars[from]!.from || chars[to]?.from === chars[to - 1]!.from) return
       const q = text.slice(chars[from]!.from, chars[to - 1]!.to)
       const wanted = termsOf(q)
       if ("wrong" in wanted) return
