@@ -85,7 +85,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`what messages say, in /app${MIS
       await row.getByRole("heading", { name: "Suppliers in Lisbon" }).waitFor()
       await watched.accessible()
       assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), options.viewport?.width ?? 1280)
-      for (const link of await row.getByRole("link").all()) {
+      for (const link of await row.locator(".markdown").getByRole("link").all()) {
         assert.deepStrictEqual([await link.getAttribute("rel"), await link.getAttribute("target")], ["noopener noreferrer", "_blank"])
       }
       await row.getByRole("link", { name: "the warehouse" }).waitFor()
