@@ -31,7 +31,7 @@ export const useMentions = ({ field, onText, session, target, text }) => {
   const isOpen = offers.length > 0
   const isAsked = mention !== undefined
   useEffect(() => {
-    if (isAsked) void session.people().then(setPeople)
+    if (isAsked) void session.mentions.people().then(setPeople)
   }, [isAsked, target])
   useEffect(() => setChosen(0), [mention?.begin])
   useEscape(isOpen, () => setCaret(-1))
