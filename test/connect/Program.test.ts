@@ -46,7 +46,9 @@ const connect = (machine: Machine, args: ReadonlyArray<string>, env: Readonly<Re
   })
   let output = ""
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
-  process.once("exit", () => child.kill("SIGKILL"))
+  const kill = (): void => void child.kill("SIGKILL")
+  process.once("exit", kill)
+  child.once("close", () => process.off("exit", kill))
   return { child, output: () => output, ended: once(child, "close") as Promise<[number | null, NodeJS.Signals | null]> }
 }
 

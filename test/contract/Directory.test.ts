@@ -137,7 +137,7 @@ describe("wire.md J, Directory", () => {
     ;(await alice.http.get("/v1/directory?q=ab", here)).ok(200, Shapes.Directory)
   })
 
-  it("52, 224. restricted agents are listed, suspended and deleted ones not, by tag too; a suspended caller is 403", async () => {
+  it("52, 215. restricted agents are listed, suspended and deleted ones not, by tag too; a suspended caller is 403", async () => {
     const prefix = freshHandle("sts")
     const [active, deleted, restricted, suspended] = await Promise.all(
       ["a", "d", "r", "s"].map((end) => newAgent(server, `${prefix}${end}`))

@@ -332,7 +332,7 @@ describe("wire.md J, avatars and files", () => {
     assert.strictEqual((await say(alice, bob, fields)).seq, 3)
   })
 
-  it("227. info gives the name of the download, type and size to those who may download, and one answer for everything else", async () => {
+  it("218. info gives the name of the download, type and size to those who may download, and one answer for everything else", async () => {
     const { alice, bob } = await newPair(server)
     const carol = await newAgent(server, "carol")
     const bytes = bytesOf("about this file")
@@ -353,7 +353,7 @@ describe("wire.md J, avatars and files", () => {
     ;(await server.http().get(path)).refused(401, "UNAUTHORIZED")
   })
 
-  it("125, 126, 227. a file for a group is its members', later ones too, and nobody else's", async () => {
+  it("125, 126, 218. a file for a group is its members', later ones too, and nobody else's", async () => {
     const [alice, bob, carol, dave] = await Promise.all(["alice", "bob", "carol", "dave"].map((name) => newAgent(server, name)))
     if (alice === undefined || bob === undefined || carol === undefined || dave === undefined) return assert.fail()
     const created = await alice.http.post("/v1/groups", { name: "readers", member_handles: [bob.handle] })

@@ -397,6 +397,15 @@ export const plans: Readonly<Record<string, Plan>> = {
       ? { as: one, path: { conversation_id: id }, query }
       : { as: friend(world, dice), path: { conversation_id: world.group }, query }
   },
+  "GET /v1/messages/search": (world, dice) => ({
+    as: friend(world, dice),
+    query: {
+      q: dice.pick(["hello", "a few words", "wor*", "ÉTÉ 東京"]),
+      limit: dice.pick([undefined, "1", "9999"]),
+      from: dice.pick([undefined, "@Unknown-One"]),
+      before: dice.pick([undefined, "2026-01-01T00:00:00Z"])
+    }
+  }),
   "GET /v1/messages/sync": async (world, dice) => {
     const agent = friend(world, dice)
     return {

@@ -144,6 +144,8 @@ const matrix: Readonly<Record<string, Row>> = {
       code: "CONVERSATION_NOT_FOUND"
     }
   ],
+  "GET /v1/messages/search conversation_id": ofConversation("/v1/messages/search?q=word&conversation_id={}"),
+  "GET /v1/messages/search after": "a time",
   "GET /v1/messages/sync after": ({ dan, delivery }) => [
     { as: dan, path: "/v1/messages/sync?after={}", real: [delivery], unknown: `del_${TAIL}${TAIL}`, status: 200 }
   ],

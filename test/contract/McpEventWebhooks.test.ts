@@ -276,6 +276,26 @@ describe("wire.md J, MCP Events by webhook", () => {
     await mcp.close()
   })
 
+  it("205. a wake webhook that is set again goes on where the one before stopped, and its refusal is not kept under an Idempotency-Key", async () => {
+    const bob = await newBob()
+    const set = async () =>
+      (await bob.http.request("PUT", "/v1/agents/me/wake-webhook", {
+        json: { url: receiver.url("/again"), secret: "s" },
+        headers: { "idempotency-key": "set" }
+      })).status
+    receiver.echo = "no"
+    assert.strictEqual(await set(), 422)
+    receiver.echo = undefined
+    receiver.status = 410
+    assert.strictEqual(await set(), 200)
+    await say(alice, bob)
+    await eventually("the refused wake", () => receiver.posts.length === 1 || undefined)
+    receiver.status = 200
+    assert.strictEqual((await bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/again"), secret: "s" } })).status, 200)
+    await eventually("the wake", () => receiver.taken.length === 1 || undefined)
+    assert.deepStrictEqual(receiver.taken[0]!.body.data, { waiting: 1, conversations: 1 })
+  })
+
   it("206. a server that is killed after the commit posts when it is back", async () => {
     const dataDir = await mkdtemp(join(tmpdir(), "parley-events-"))
     const first = await startServer({ env: ENV, dataDir })

@@ -79,7 +79,7 @@ describe("wire.md J, search", () => {
     ;(await bob.http.delete(`/v1/messages/${secret.id}`)).ok(200, Shapes.Confirmation)
     assert.deepStrictEqual((await search(bob, "xylophone")).messages, [])
     assert.deepStrictEqual(idsOf((await search(alice, "xylophone")).messages), [secret.id])
-    ;(await alice.http.delete(`/v1/conversations/${conversation}`)).ok(200, Shapes.HiddenConversation)
+    ;(await alice.http.delete(`/v1/conversations/${conversation}`)).ok(200, Shapes.Hidden)
     assert.deepStrictEqual((await search(alice, "xylophone")).messages, [])
   })
 

@@ -11,6 +11,7 @@ import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { makeGroupAppend } from "#domain/groups/GroupAppend"
 import { GroupReads } from "#domain/messages/GroupReads"
 import { GroupsRepo } from "#domain/groups/GroupsRepo"
+import { SearchRepo } from "#domain/search/SearchRepo"
 import { Config } from "#ground/platform/Config"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
@@ -35,6 +36,8 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
   webhooks: [["agent_id"], ["id"]],
   a2a_conversations: [["conversation_id"]],
+  message_words: [["words"], ["conversation_id", "seq"], ["conversation_id"]],
+  message_word_ranges: [["conversation_id"]],
   a2a_tasks: [["id"], ["conversation_id"]],
   a2a_push_configs: [["task_id"], ["webhook_id"], ["counts_for"]]
 }
@@ -51,6 +54,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
         GroupsRepo.layer,
         MessageRetention.layer,
         PushConfigsRepo.layer,
+        SearchRepo.layer,
         TasksRepo.layer
       )).pipe(
         Effect.andThen(makeAppend(1, () => {})),

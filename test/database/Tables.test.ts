@@ -72,8 +72,8 @@ layer(layerPgliteTest)("the tables", (it) => {
     Effect.gen(function*() {
       const aboutMessages = (yield* columnsOfSchema).filter(({ column }) => column === "seq" || column === "message_id").map(({ table }) => table)
       assert.includeMembers(aboutMessages, ["envelopes", "messages"])
-      // Tasks have a job of their own, which removes those whose message is gone (src/doors/a2a/Tasks.ts).
-      const jobs = ["messages", "a2a_tasks"]
+      // Tasks and words have jobs of their own, which remove those whose message is gone (src/doors/a2a/Tasks.ts, src/domain/search/).
+      const jobs = ["messages", "a2a_tasks", "message_words_gone"]
       assert.deepStrictEqual(tables.filter(({ table }) => aboutMessages.includes(table)).filter((one) => !jobsOf(one).some((job) => jobs.includes(job))), [])
     }))
 })

@@ -190,6 +190,17 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     assert.deepStrictEqual(found["agents"].map((one: Json) => one.handle), [bob.handle])
     await refused(mcp, "agentchat_search_directory", { prefix: "x" }, "VALIDATION_ERROR")
   },
+  agentchat_search_messages: async ({ alice, bob, mcp }) => {
+    const { id } = await body(alice.http.post("/v1/messages", {
+      to: bob.handle,
+      client_msg_id: "of-search",
+      content: { text: "The zeppelin lands at noon" }
+    }))
+    const found = await granted(mcp, "agentchat_search_messages", { q: "zepp*", from: `@${alice.handle}`, limit: "5" })
+    assert.deepInclude(found, { count: 1, complete: true, next_cursor: null })
+    assert.strictEqual(found["messages"][0].message_id, id)
+    await refused(mcp, "agentchat_search_messages", { q: "!" }, "VALIDATION_ERROR")
+  },
   agentchat_list_contacts: async ({ bob, alice, mcp }) => {
     await alice.http.post("/v1/contacts", { handle: bob.handle })
     const list = await granted(mcp, "agentchat_list_contacts", { limit: 100 })
@@ -483,6 +494,7 @@ describe("tools of /mcp", () => {
       ["agentchat_list_inbox", {}],
       ["agentchat_get_agent_profile", { handle: bob.handle }],
       ["agentchat_search_directory", { prefix: bob.handle }],
+      ["agentchat_search_messages", { q: "Ignore previous" }],
       ["agentchat_list_contacts", {}],
       ["agentchat_list_group_invites", {}]
     ] as const

@@ -39,6 +39,13 @@ describe("a timeline", () => {
     assert.deepStrictEqual(seqs(closeGap(withRead(timeline, [message(4)]))), [1, 4])
   })
 
+  it("that was opened at an earlier message leaves what arrives to the reads that follow", () => {
+    const window: Timeline = { ...withRead(empty, [message(10), message(11)]), newer: true }
+    assert.deepStrictEqual(withLive(withLive(window, message(12)), message(90)), window)
+    assert.strictEqual(withLive(window, message(11, { status: "read" })).messages[1]?.status, "read")
+    assert.deepStrictEqual(seqs(withRead(window, [message(12), message(13)])), [10, 11, 12, 13])
+  })
+
   it("a state never goes back", () => {
     const read = withRead(empty, [message(1, { status: "read" })])
     assert.strictEqual(withRead(read, [message(1, { status: "stored" })]).messages[0]?.status, "read")

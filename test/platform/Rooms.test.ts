@@ -48,6 +48,7 @@ const domain = {
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],
+  search: ["agents", "messages", "auth", "conversations"],
   registration: ["agents", "auth"],
   /** An agent's own account, and all that ends with it. */
   accounts: [
@@ -97,6 +98,7 @@ const doors = {
     "replies",
     "contacts",
     "directory",
+    "search",
     "oauth",
     "realtime",
     "service"

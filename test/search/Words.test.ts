@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import { fold, isInWord } from "#domain/search/Folding"
 import { lexemesOf, vectorOf } from "#domain/search/Lexemes"
 import { highlightsOf, lookupsOf, MOST_HIGHLIGHTS, type Term, termsOf } from "#domain/search/SearchQuery"

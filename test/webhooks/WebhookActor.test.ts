@@ -9,7 +9,7 @@ const delivery = (deliveryNo: number): Waiting =>
   ({ deliveryNo, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null })
 
 const outbox = (waiting: ReadonlyArray<Waiting>, url = "https://nowhere.example/"): Work =>
-  ({ agentId: "agt", url, secret: "", pausedUntil: null, followsInbox: false, waiting })
+  ({ agentId: "agt", url, secret: "", pausedUntil: null, followsInbox: false, hasNews: false, waiting })
 
 /** Ten deliveries that are due. */
 const waiting = Array.from({ length: 10 }, (_, i) => delivery(i))
@@ -131,7 +131,7 @@ const follower = (events: Array<number>, post: (deliveryNo: number) => Posted) =
     now: () => time,
     circuit: { inARow: 100, perMinute: 100, pauseMs: HOUR_MS },
     retryMs: Array.from({ length: 8 }, () => 0),
-    work: () => Effect.sync(() => suspended ? undefined : { ...outbox(waits === undefined ? [] : [waits]), followsInbox: true }),
+    work: () => Effect.sync(() => suspended ? undefined : { ...outbox(waits === undefined ? [] : [waits]), followsInbox: true, hasNews: events.length > 0 }),
     fill: () =>
       Effect.sync(() => {
         const next = events.shift()

@@ -102,8 +102,10 @@ it(`${CONVERSATIONS * EACH} messages in ${CONVERSATIONS} conversations are answe
     await patiently(() => ada.http.request("PUT", "/v1/reply/active", { json: { session_id: name, ttl_seconds: LEASE_SECONDS } }))
     for (const until = performance.now() + (LEASE_SECONDS - 1) * SECOND_MS; performance.now() < until;) {
       for (const row of await patiently(() => stored(ada))) {
+        // A message that is claimed must be answered: nobody else can claim it for ten minutes.
+        if (performance.now() > until) break
         const { body } = await patiently(() => ada.http.post("/v1/reply/claim", { message_id: row.id, holder: name }))
-        if ((body as { readonly claimed: boolean }).claimed !== true || performance.now() > until) continue
+        if ((body as { readonly claimed: boolean }).claimed !== true) continue
         const answers = [row.id]
         await patiently(() =>
           ada.client.sendMessage({ to: row.sender, content: { text: row.id }, metadata: { session: true, connect: { auto: true, hop: 1, answers } }, client_msg_id: `${name}-${row.id}` }))

@@ -9,6 +9,7 @@ import { layerPgliteTest, type TestDatabase } from "../../test/support/Databases
 import { replacing } from "./Mutants.ts"
 import { CODES } from "./rules/Codes.ts"
 import { codeStepsOf, layerCodes, makeCodesWorld } from "./rules/CodesWorld.ts"
+import { eventStepsOf, layerEvents, makeEventsWorld } from "./rules/EventsWorld.ts"
 import { Ledger } from "./rules/Ledger.ts"
 import { layerRates, makeRatesWorld, rateStepsOf } from "./rules/RatesWorld.ts"
 import { layerSociety, makeSocietyWorld } from "./rules/SocietyWorld.ts"
@@ -79,6 +80,26 @@ const rarely: ReadonlyArray<Mutant> = [
   }
 ]
 
+const ofEvents: ReadonlyArray<Mutant> = [
+  {
+    what: "a failed event that is left out",
+    statements: { webhook_failed: ["attempts = attempts + 1, due_at = $5,", "attempts = attempts + 1, due_at = NULL,"] }
+  },
+  { what: "a mute that is ignored", statements: { all_mutes: ["m.muter_id = $1", "m.muter_id = $1 AND false"] } },
+  { what: "a number that moves without an event", statements: { step_of_webhook: ["FROM moved WHERE $5", "FROM moved WHERE $3::bigint % 4 > 0 AND $5"] } },
+  { what: "a number that moves too far", statements: { step_of_webhook: ["inbox_no = $3,", "inbox_no = $3::bigint + ($5::text IS NOT NULL)::integer,"] } },
+  { what: "a delivered message that is reported", statements: { inbox_page: ["AND delivered_at IS NULL", ""] } },
+  { what: "an event that stays in the outbox", statements: { webhook_delivered: ["due_at = NULL", "due_at = due_at"] } },
+  { what: "a lease that is ignored", statements: { reply_leases: ["ends_at > $2", "ends_at > $2::bigint + 3600000"] } },
+  {
+    what: "a suspension that ends with the newest message",
+    statements: { resume_webhook: ["active = true,", "active = true, inbox_no = (SELECT last_no FROM inboxes n WHERE n.agent_id = webhooks.agent_id),"] }
+  },
+  { what: "a suspension that a refresh does not end", statements: { resume_webhook: ["active = true,", ""] } },
+  { what: "news that a webhook does not see", statements: { webhook_work: ["n.last_no > w.inbox_no", "n.last_no > w.inbox_no + 1"] } },
+  { what: "a lease that nobody looks after", statements: { step_of_webhook: ["look_at = $4,", "look_at = $4::bigint + 7200000,"] } }
+]
+
 /** A database on which the current mutant's statements replace those of the product. */
 const layerMutable = (database: TestDatabase, state: { mutant: Mutant | undefined }): TestDatabase =>
   Layer.effectContext(Effect.gen(function*() {
@@ -127,6 +148,21 @@ describe("society", () => {
           state.mutant = mutant
           const run = yield* makeSocietyWorld(new Ledger())
           isFound(yield* search(run, (seed) => stepsOf(seed, 90), mutant.seed), mutant.what)
+        }).pipe(Effect.ensuring(Effect.sync(() => {
+          state.mutant = undefined
+        }))))
+    }
+  })
+})
+
+describe("events", () => {
+  const state: { mutant: Mutant | undefined } = { mutant: undefined }
+  layer(layerEvents(layerMutable(layerPgliteTest, state)))((it) => {
+    for (const mutant of ALL ? ofEvents : ofEvents.slice(0, 2)) {
+      it.effect(`the model finds ${mutant.what}`, () =>
+        Effect.gen(function*() {
+          state.mutant = mutant
+          isFound(yield* search(yield* makeEventsWorld(), (seed) => eventStepsOf(seed, 60), mutant.seed), mutant.what)
         }).pipe(Effect.ensuring(Effect.sync(() => {
           state.mutant = undefined
         }))))

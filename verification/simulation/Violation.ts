@@ -50,6 +50,8 @@ export const RULES = {
   invites: "An agent enters a group by an invite that is pending, and a refused invite is not repeated for 24 hours (C.8, G.6).",
   mutes: "A mute holds for its target until it is lifted or its time is over, and is listed as long as it holds (C.10, G.11).",
   webhooks: "A webhook's 2xx for message.new delivers the message (C.12).",
+  eventPosts: "A webhook of MCP Events gets what is stored, unmuted and not held back by a lease, in order, once except for repeats after a crash (Q).",
+  eventsAll: "A webhook of MCP Events gets each message that waits, also after crashes, and after a suspension that its client ended (Q).",
   files: "A file is uploaded with the announced bytes, is sent only within its scope, and is downloaded only by those who got it (C.11).",
   codes: "A code is mailed at most once a minute for an address and purpose, and completes one request within its tries and time (C.2, D).",
   accounts: "A key belongs to one living account (C.2).",

@@ -202,6 +202,10 @@ const service = Command.make("service").pipe(
 export const connect = Command.make("connect", {
   handle,
   agent: Flag.Literals("agent", ADAPTER_NAMES).pipe(Flag.withDescription("The program that answers"), Flag.optional),
+  command: Flag.String("command").pipe(
+    Flag.withDescription("A program of your own that answers: it reads the prompt on standard input and writes the reply"),
+    Flag.optional
+  ),
   server: Flag.String("server").pipe(Flag.withDescription("The address of the server, at the first start"), Flag.optional),
   allow: Flag.String("allow").pipe(
     Flag.withDescription("Whose messages start a program, at the first start: contacts, all, or handles with commas"),

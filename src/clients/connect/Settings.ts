@@ -110,7 +110,7 @@ export const settingsOf = (file: ConnectFile, handle: string): Result.Result<Set
     )
   }
   if (agent === undefined) return Result.fail(`no program is named. Write "agent" for ${handle} in connect.json, or pass --agent (${ADAPTER_NAMES.join(", ")})`)
-  if (agent === "command" && found.command === undefined) return Result.fail(`"agent": "command" needs "command": {"new": ["program", "argument", …]}`)
+  if (agent === "command" && found.command === undefined) return Result.fail(`"agent": "command" needs --command and a program, or "command": {"new": ["program", "argument", …]} in connect.json`)
   if (found.reply === "tools" && allow === "all") {
     return Result.fail(
       `"reply": "tools" lets whoever starts a run make it read and send as ${handle}, so it needs "allow": "contacts", or a list of handles`

@@ -1,5 +1,6 @@
 import { Console, Effect, Option, Redacted, Result } from "effect"
 import { Prompt } from "effect/cli"
+import { resolve } from "node:path"
 import { ADAPTER_NAMES, type AdapterName } from "./programs/Adapters.ts"
 import { readSettings, settingsPath, writeSettings } from "./Places.ts"
 import { type ConnectFile, parseFile, type Settings, SettingsInvalid, settingsOf } from "./Settings.ts"
@@ -10,6 +11,8 @@ export interface Given {
   readonly agent: Option.Option<AdapterName>
   readonly server: Option.Option<string>
   readonly allow: Option.Option<string>
+  /** The path of the program of `"agent": "command"`. */
+  readonly command: Option.Option<string>
 }
 
 type Draft = { readonly server?: string; readonly agents?: Readonly<Record<string, Partial<ConnectFile["agents"][string]>>> }
@@ -67,14 +70,15 @@ export const setUp = Effect.fnUntraced(function*(given: Given) {
     (yield* ask(Prompt.String({ message: "The address of the server", default: "http://127.0.0.1:3000" }), "Give the address of the server: --server http://127.0.0.1:3000"))
   const key = process.env["PARLEY_KEY"] ?? known.key ??
     (yield* ask(Prompt.map(Prompt.Hidden({ message: `The API key of ${handle} (ac_…)` }), Redacted.value), `Give the key of ${handle} in the variable PARLEY_KEY; connect.json keeps it`))
-  const agent = Option.getOrUndefined(given.agent) ?? known.agent ??
+  const command = Option.getOrUndefined(Option.map(given.command, (program) => ({ new: [resolve(program)] }))) ?? known.command
+  const agent = Option.getOrUndefined(given.agent) ?? (Option.isSome(given.command) ? "command" : known.agent) ??
     (yield* ask(
       Prompt.Select({ message: "The program that answers", choices: ADAPTER_NAMES.filter((name) => name !== "command").map((name) => ({ title: name, value: name })) }),
       `Name the program that answers: --agent (${ADAPTER_NAMES.join(", ")})`
     ))
   const allow = Option.getOrUndefined(Option.map(given.allow, parseAllow)) ?? known.allow ?? (yield* askAllow(handle))
 
-  const draft = { ...before, server, agents: { ...before.agents, [handle]: { ...known, key, agent, allow } } }
+  const draft = { ...before, server, agents: { ...before.agents, [handle]: { ...known, key, agent, allow, ...command === undefined ? {} : { command } } } }
   const file = yield* wordFrom(parseFile(JSON.stringify(draft)), path)
   if (JSON.stringify(draft) !== JSON.stringify(before)) {
     yield* writeSettings(path, draft)

@@ -33,6 +33,11 @@ export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()(
 
 type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable
 
+/** Annotates an endpoint with the status of a refusal that is not stored, because a repeated request may succeed a moment later. */
+export const UnstoredStatus = Context.Reference<number | undefined>("parley/idempotency/Idempotency/UnstoredStatus", {
+  defaultValue: () => undefined
+})
+
 /**
  * Annotates an endpoint that takes raw bytes with a size limit of its own, in bytes. A request with a key has its body
  * read here first, so the handler must use `request.arrayBuffer`, which caches it, and not the stream.
@@ -79,9 +84,6 @@ export const sweepIdempotencyKeys = Effect.gen(function*() {
   return yield* repo.sweep((yield* Clock.currentTimeMillis) - config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS)
 })
 
-/** A refusal that the same request may not get a moment later (wire.md Q). */
-const UNREACHABLE = "\"code\":\"WEBHOOK_UNREACHABLE\""
-
 /**
  * Gives repeated requests with the same Idempotency-Key one effect and one answer (wire.md C.0, Idempotency). Put it
  * on every endpoint that changes something for an agent, before the group's `Authorization`, except where the answer
@@ -107,15 +109,15 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
 
       /**
-       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429, and the refusal of a URL that did not
-       * answer just now). If this fails, the claim lapses.
+       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429, and the status of `UnstoredStatus`). If this
+       * fails, the claim lapses.
        */
-      const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse) => {
+      const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse, unstored: number | undefined) => {
         const { status } = response
         const body = bytesOf(response)
         const settled = status >= 500 || body === undefined
           ? repo.release(attempt)
-          : status === 429 || status === 401 || body?.includes(UNREACHABLE) === true
+          : status === 429 || status === 401 || status === unstored
           ? repo.forget(attempt)
           : repo.finish(attempt, { status, headers: { ...response.headers }, body })
         return settled.pipe(
@@ -127,7 +129,8 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       const run = <E, R>(
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
         attempt: AttemptId,
-        claim: { readonly createdAt: number; readonly begunAt: number }
+        claim: { readonly createdAt: number; readonly begunAt: number },
+        unstored: number | undefined
       ) =>
         Effect.gen(function*() {
           const left = claim.begunAt + deadlineMillis(config) - (yield* Clock.currentTimeMillis)
@@ -149,7 +152,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
             Effect.catchCause((cause) => answer(cause))
           )
           // An interrupted handler may still have a statement under way, so its claim is left to lapse.
-          if (!late) yield* settle(attempt, response)
+          if (!late) yield* settle(attempt, response, unstored)
           return response
         })
 
@@ -157,7 +160,8 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E>,
         request: HttpServerRequest.HttpServerRequest,
         key: string,
-        rawLimit: number | undefined
+        rawLimit: number | undefined,
+        unstored: number | undefined
       ) =>
         Effect.gen(function*() {
           if (!KEY.test(key)) return yield* new IdempotencyKeyInvalid()
@@ -189,7 +193,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
               })
               switch (claim._tag) {
                 case "Claimed":
-                  return yield* run(httpEffect, attempt, { createdAt: claim.createdAt, begunAt: now })
+                  return yield* run(httpEffect, attempt, { createdAt: claim.createdAt, begunAt: now }, unstored)
                 case "Running":
                   return yield* new IdempotentInProgress()
                 case "Conflict":
@@ -204,10 +208,11 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
 
       return (httpEffect, { endpoint }) => {
         const rawLimit = Context.get(endpoint.annotations, RawBodyLimit)
+        const unstored = Context.get(endpoint.annotations, UnstoredStatus)
         return Effect.withFiber<HttpServerResponse.HttpServerResponse, unhandled | Refusal, CurrentAgent>((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const key = request.headers["idempotency-key"]
-          return key === undefined ? httpEffect : keyed(httpEffect, request, key, rawLimit)
+          return key === undefined ? httpEffect : keyed(httpEffect, request, key, rawLimit, unstored)
         })
       }
     })

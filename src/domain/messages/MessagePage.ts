@@ -7,9 +7,11 @@ const SLICE = 262_144
 const BYTES_PER_UNIT = 3
 
 const waiting: Array<() => void> = []
+/** Scheduled exactly while fibers wait. So it is scheduled again before a fiber runs, because the fiber may wait again at once. */
 const next = (): void => {
-  waiting.shift()?.()
+  const first = waiting.shift()
   if (waiting.length > 0) setImmediate(next)
+  first?.()
 }
 
 /** Completes in a later turn of the event loop. Each turn completes one of the fibers that wait, in the order of their arrival. */

@@ -153,7 +153,8 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         const through = Effect.fnUntraced(function*(window: Window): Effect.fn.Return<boolean, Unavailable> {
           const text = queryOf(scope, terms, window.periods)
           const from = Math.max(since, window.from)
-          for (let how: "some" | "newest" = "some"; text !== undefined;) {
+          if (text === undefined) return false
+          for (let how: "some" | "newest" = "some";;) {
             if (monotonic() > until) return true
             const most = how === "some" ? SOME : NEWEST
             const rows = yield* repo.find[how](text, from, isBelow(below, before(window.to)) ? below : before(window.to), most)

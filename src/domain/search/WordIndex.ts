@@ -164,8 +164,9 @@ export class WordIndex extends Context.Service<WordIndex, {
         }),
         step: Effect.gen(function*() {
           const rows = yield* repo.pending(aboveStep, CONVERSATIONS)
+          const isFirst = aboveStep === ""
           aboveStep = rows.length < CONVERSATIONS ? "" : rows.at(-1)!.conversationId
-          if (rows.length === 0) return { rows: 0, more: false }
+          if (rows.length === 0) return { rows: 0, more: !isFirst }
           const work = rows.map(({ conversationId, range }) =>
             nextWork(conversationId, range.through, range, Math.floor(STEP / rows.length), MOST_FIRST)
           )

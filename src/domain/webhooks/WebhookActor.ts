@@ -123,7 +123,7 @@ export class WebhookActor {
         return
       }
       this.circuit = { ...this.circuit, pausedUntil: work.pausedUntil }
-      const filled = work.followsInbox && work.waiting.length === 0 ? yield* this.deps.fill(this.id) : false
+      const filled = work.hasNews && work.waiting.length === 0 ? yield* this.deps.fill(this.id) : false
       if (filled === true) continue
       const now = this.deps.now()
       const state = stateAt(this.deps.circuit, this.circuit, now)

@@ -37,6 +37,8 @@ export interface Work {
   readonly pausedUntil: number | null
   /** Whether the webhook follows the inbox of its agent. Then its outbox holds at most one delivery that waits. */
   readonly followsInbox: boolean
+  /** Whether the inbox that the webhook follows may have a next event. */
+  readonly hasNews: boolean
   readonly waiting: ReadonlyArray<Waiting>
 }
 
@@ -216,8 +218,10 @@ SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
 
+/** An event that was held back may be held back no longer, so `has_news` does not compare the time. */
 const WORK = `
-SELECT w.agent_id, w.url, w.secret, w.paused_until, w.inbox_no IS NOT NULL AS follows_inbox, d.*
+SELECT w.agent_id, w.url, w.secret, w.paused_until, w.inbox_no IS NOT NULL AS follows_inbox,
+  (w.look_at IS NOT NULL OR (SELECT n.last_no > w.inbox_no FROM inboxes n WHERE n.agent_id = w.agent_id)) IS TRUE AS has_news, d.*
 FROM webhooks w
 LEFT JOIN LATERAL (
   SELECT no, event, subject, created_at, attempts, due_at, request_id FROM webhook_deliveries
@@ -244,7 +248,8 @@ WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
 
 /**
  * Concurrent attempts are written in any order. `GREATEST` keeps one from shortening the pause that another began. A pause
- * beyond $8 is from before the clock was set back.
+ * beyond $8 is from before the clock was set back. A webhook that follows an inbox is suspended by an attempt of a delivery that still
+ * waits, and by nothing else.
  */
 const FAILED = `
 WITH failed AS (
@@ -254,10 +259,12 @@ WITH failed AS (
     delivered = CASE WHEN $5::bigint IS NULL THEN false END
   WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL
   RETURNING due_at
+), dead AS (
+  SELECT count(*)::integer AS n FROM failed WHERE due_at IS NULL AND (SELECT inbox_no FROM webhooks WHERE id = $1) IS NULL
 )
 UPDATE webhooks w SET
-  dead_in_a_row = w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL)::integer,
-  active = w.active AND NOT $9::boolean AND w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL) < $7,
+  dead_in_a_row = w.dead_in_a_row + (SELECT n FROM dead),
+  active = w.active AND NOT ($9::boolean AND EXISTS (SELECT FROM failed)) AND w.dead_in_a_row + (SELECT n FROM dead) < $7,
   paused_until = GREATEST(CASE WHEN w.paused_until <= $8 THEN w.paused_until END, $6)
 WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL OR $9::boolean)
 RETURNING w.active`
@@ -420,6 +427,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         secret: string
         paused_until: number | null
         follows_inbox: boolean
+        has_news: boolean
         no: number | null
         event: Waiting["event"]
         subject: string
@@ -477,6 +485,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
               secret: first.secret,
               pausedUntil: first.paused_until,
               followsInbox: first.follows_inbox,
+              hasNews: first.has_news,
               waiting: rows.flatMap((row) =>
                 row.no === null ? [] : [{
                   deliveryNo: row.no,

@@ -58,6 +58,22 @@ export const tools = {
       after_seq: "Only messages with a higher seq."
     }
   },
+  agentchat_search_messages: {
+    title: "Search messages",
+    description:
+      "Finds messages by their words in all your conversations, newest first, also those that you sent. Use it before you say that " +
+      "something was not said or sent. If complete is false, older messages are still being indexed: ask again. Read around a hit with " +
+      "agentchat_get_conversation.",
+    arguments: {
+      q: "Up to 8 words, all of which must occur. A * after 3 or more letters stands for any ending.",
+      conversation_id: "Only this conversation.",
+      from: "Only messages of this sender, as a handle.",
+      after: "Only messages after this ISO time.",
+      before: "Only messages before this ISO time.",
+      limit: "The number of messages, 1 to 50; the default is 20.",
+      cursor
+    }
+  },
   agentchat_send_message: {
     title: "Send a message",
     description:

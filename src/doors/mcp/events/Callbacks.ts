@@ -1,15 +1,19 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Option } from "effect"
 import { timingSafeEqual } from "node:crypto"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
 import { checkedAddresses, hostOf, NameLookup, parseTarget, placeOf } from "#domain/webhooks/PrivateAddressGuard"
+import { makePostQueue } from "#domain/webhooks/PostQueue"
 import { ChallengeClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
-import type { ValidationFailed } from "#ground/wire/WireError"
+import { Unavailable, type ValidationFailed } from "#ground/wire/WireError"
 import type { CallbackReason } from "./EventErrors.ts"
 
 const MAX_ANSWER_BYTES = 4_096
 const PATIENCE = "10 seconds"
+/** Challenges of this process that are under way at once. A challenge that waits longer than this for its place is dropped. */
+const PLACES = { inAll: 32, perAgent: 2, perHost: 8, waiting: { inAll: 1_000, perAgent: 10 } }
+const PATIENCE_WITH_PLACE = "20 seconds"
 
 /** Whether an answer repeats the challenge. */
 const repeats = (text: string | undefined, challenge: string): boolean => {
@@ -25,6 +29,9 @@ const repeats = (text: string | undefined, challenge: string): boolean => {
   return one.length === other.length && timingSafeEqual(one, other)
 }
 
+/** The headers of a challenge, which sign it. `at` is in seconds. */
+type Headers = (message: { readonly id: string; readonly at: number; readonly body: string }) => Readonly<Record<string, string>>
+
 /** The URLs to which events are posted. */
 export class Callbacks extends Context.Service<Callbacks, {
   /** Refuses a URL that no webhook may have. */
@@ -33,12 +40,13 @@ export class Callbacks extends Context.Service<Callbacks, {
   readonly isSecure: (url: string) => boolean
   /**
    * Posts a challenge once and returns why the URL does not want events, or undefined if it repeats the challenge. The server posts only to
-   * URLs that do, so that nobody can make it post to a stranger's URL.
+   * URLs that do, so that nobody can make it post to a stranger's URL. Fails if too many challenges are under way.
    */
   readonly challenge: (
+    agentId: string,
     url: string,
-    headers: (message: { readonly id: string; readonly at: number; readonly body: string }) => Readonly<Record<string, string>>
-  ) => Effect.Effect<CallbackReason | undefined>
+    headers: Headers
+  ) => Effect.Effect<CallbackReason | undefined, Unavailable>
 }>()("parley/mcp/Callbacks") {
   static readonly layer = Layer.effect(
     Callbacks,
@@ -49,6 +57,24 @@ export class Callbacks extends Context.Service<Callbacks, {
       const ids = yield* Ids
       const names = yield* NameLookup
       const webhooks = yield* Webhooks
+      const places = makePostQueue(PLACES, () => "Answers")
+
+      const challenge = Effect.fnUntraced(function*(url: URL, headers: Headers) {
+        const addresses = yield* Effect.provideService(checkedAddresses(url, allow), NameLookup, names)
+        const challenge = ids.bytes(24).toString("base64url")
+        const body = JSON.stringify({ type: "verification", challenge })
+        const id = `msg_verification_${ids.bytes(12).toString("base64url")}`
+        const at = Math.floor(clock.currentTimeMillisUnsafe() / 1_000)
+        const { status, text: answered } = yield* client({ url, addresses, headers: headers({ id, at, body }), body }, MAX_ANSWER_BYTES)
+        if (status >= 500) return "http_5xx" as const
+        if (status >= 400) return "http_4xx" as const
+        return status >= 200 && status < 300 && repeats(answered, challenge) ? undefined : "challenge_failed" as const
+      }, (effect) =>
+        effect.pipe(
+          Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.succeed<CallbackReason | undefined>("timeout") }),
+          Effect.catch((failure) =>
+            Effect.succeed<CallbackReason | undefined>(failure._tag === "PostFailed" && failure.isOfTls ? "tls_error" : "connection_refused"))
+        ))
 
       return Callbacks.of({
         check: webhooks.check,
@@ -58,23 +84,11 @@ export class Callbacks extends Context.Service<Callbacks, {
           const host = hostOf(url)
           return allow !== "none" && (placeOf(host) === "loopback" || host === "localhost")
         },
-        challenge: Effect.fn("Callbacks.challenge")(function*(text, headers) {
-          const url = yield* parseTarget(text)
-          const addresses = yield* Effect.provideService(checkedAddresses(url, allow), NameLookup, names)
-          const challenge = ids.bytes(24).toString("base64url")
-          const body = JSON.stringify({ type: "verification", challenge })
-          const id = `msg_verification_${ids.bytes(12).toString("base64url")}`
-          const at = Math.floor(clock.currentTimeMillisUnsafe() / 1_000)
-          const { status, text: answered } = yield* client({ url, addresses, headers: headers({ id, at, body }), body }, MAX_ANSWER_BYTES)
-          if (status >= 500) return "http_5xx" as const
-          if (status >= 400) return "http_4xx" as const
-          return status >= 200 && status < 300 && repeats(answered, challenge) ? undefined : "challenge_failed" as const
-        }, (effect) =>
-          effect.pipe(
-            Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.succeed<CallbackReason | undefined>("timeout") }),
-            Effect.catch((failure) =>
-              Effect.succeed<CallbackReason | undefined>(failure._tag === "PostFailed" && failure.isOfTls ? "tls_error" : "connection_refused"))
-          ))
+        challenge: Effect.fn("Callbacks.challenge")(function*(agentId, text, headers) {
+          const url = yield* Effect.orDie(parseTarget(text))
+          const answer = yield* places.run({ agentId, host: url.host })(() => challenge(url, headers)).pipe(Effect.timeoutOption(PATIENCE_WITH_PLACE))
+          return yield* Effect.mapError(Effect.fromOption(Option.flatten(answer)), () => new Unavailable())
+        })
       })
     })
   )

@@ -103,7 +103,7 @@ export class EventFeed extends Context.Service<EventFeed, {
         const size = Math.min(Math.max(limit, PAGE.least), PAGE.most)
         for (let most = MAX_READ; most > 0; most -= size) {
           const page = yield* deliveries.page(owner.id, no, size)
-          if (page === undefined) break
+          if (page === undefined) return { found, no, skipped, more: false }
           const senders = yield* agents.byIds([...new Set(page.rows.map(({ message }) => message.senderId))])
           for (const { inboxNo, message } of page.rows) {
             if (found.length === limit || inboxNo > through) return { found, no, skipped, more: true }
@@ -132,6 +132,9 @@ export class EventFeed extends Context.Service<EventFeed, {
         return since < 0 ? 0 : Math.max(0, quietSeconds * 1_000 - since)
       }
 
+      /** The newest number of an agent's inbox. */
+      const headOf = (agentId: string) => Effect.map(deliveries.heads([agentId]), (heads) => heads.get(agentId) ?? 0)
+
       const one = (owner: Owner, type: EventType, candidate: Candidate) => received(type.arguments, owner, deliveries.ids, candidate)
 
       return EventFeed.of({
@@ -146,7 +149,7 @@ export class EventFeed extends Context.Service<EventFeed, {
         look: Effect.fn("EventFeed.look")(function*(owner, type, subscription, position, limit, notBefore = 0) {
           const held = (heldMs: number): Look => ({ reported: [], position, more: false, skipped: false, heldMs })
           const quiet = quietFor(type, position)
-          if (quiet > 0) return held(quiet)
+          if (quiet > 0) return (yield* headOf(owner.id)) > position.no ? held(quiet) : { ...held(quiet), heldMs: undefined }
           const isEdge = type.name === "inbox.waiting"
           const { found, more, no, skipped } = yield* read(owner, type, position.no, isEdge ? MAX_READ : limit, { notBefore })
           const [first, ...rest] = found
@@ -167,7 +170,7 @@ export class EventFeed extends Context.Service<EventFeed, {
           }
         }),
         start: Effect.fn("EventFeed.start")(function*(owner, { arguments: { includeWaiting } }, cursor) {
-          const head = (yield* deliveries.heads([owner.id])).get(owner.id) ?? 0
+          const head = yield* headOf(owner.id)
           if (cursor === null) return { position: { no: includeWaiting ? 0 : head, toldAt: null }, truncated: false }
           const position = decodeCursor(deliveries.ids, owner.id, cursor)
           if (position === undefined || position.no === head) return position && { position, truncated: false }

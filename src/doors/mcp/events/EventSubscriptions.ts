@@ -15,7 +15,7 @@ import { Callbacks } from "./Callbacks.ts"
 import type { Position } from "./EventCursor.ts"
 import { callbackFailed, type CallbackReason, type EventRefusal, forbidden, resourceExhausted, unavailable } from "./EventErrors.ts"
 import { EventFeed, type Start } from "./EventFeed.ts"
-import { EventSubscriptionsRepo, type NewSubscription, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
+import { type Delivery, EventSubscriptionsRepo, type NewSubscription, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
 import { type EventType, eventTypeOf, storedEventType } from "./EventTypes.ts"
 import type { Owner } from "./Occurrence.ts"
 
@@ -202,15 +202,19 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       const verify = Effect.fnUntraced(function*(
         agentId: string,
         url: string,
-        headers: Parameters<typeof callbacks.challenge>[1]
+        headers: Parameters<typeof callbacks.challenge>[2]
       ) {
         const at = now()
         const before = yield* repo.verifiedAt(agentId, url, at)
         if (before !== null && before > at - VERIFIED_MS && before <= at) return before
         yield* rates.take(CHALLENGES, agentId)
-        const reason = yield* callbacks.challenge(url, headers)
+        const reason = yield* callbacks.challenge(agentId, url, headers)
         return reason === undefined ? now() : yield* new ChallengeFailed({ reason })
       })
+
+      /** The position up to which everything was accepted or need not be posted. */
+      const acceptedBy = (stored: StoredSubscription, { subject }: Delivery): Position =>
+        subject === null ? positionOf(stored) : { no: (JSON.parse(subject) as Subject).from, toldAt: null }
 
       /** Removes what is left of a subscription, and stores it with a new webhook that follows the inbox from a number. */
       const store = Effect.fnUntraced(function*(subscription: Omit<NewSubscription, "webhookId">, target: Target, inboxNo: number, at: number) {
@@ -256,8 +260,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
             yield* repo.refresh({ ...given, webhookId }, stored.secret === secret ? undefined : { secret: stored.secret, until: at + OLD_SECRET_MS })
             return {
               webhookId,
-              // A client that begins again here misses nothing: everything up to here was accepted or need not be posted.
-              position: delivery.subject === null ? positionOf(stored) : { no: (JSON.parse(delivery.subject) as Subject).from, toldAt: null },
+              position: acceptedBy(stored, delivery),
               status: { active: stored.active, lastDeliveryAt: delivery.lastDeliveryAt, lastError: categoryOf(delivery.failure) }
             }
           }))
@@ -273,15 +276,14 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
             signedHeaders({ secret: target.secret, body, event: WAKE, deliveryId: id, at, requestId: null }))
           const start = yield* feed.start(owner, wakeType(), null)
           const at = now()
-          const webhookId = yield* transaction(Effect.andThen(
-            webhooks.holdOwner(agentId),
-            store(
-              { id: wakeId(agentId), agentId, name: WAKE, arguments: "{}", connectionId: connectionId ?? null, expiresAt: null, verifiedAt },
-              target,
-              start?.position.no ?? 0,
-              at
-            )
-          ))
+          const wake = { id: wakeId(agentId), agentId, name: WAKE, arguments: "{}", connectionId: connectionId ?? null, expiresAt: null, verifiedAt }
+          const webhookId = yield* transaction(Effect.gen(function*() {
+            yield* webhooks.holdOwner(agentId)
+            // A wake webhook that is set again, after a suspension for example, goes on where the one before has stopped.
+            const before = yield* repo.find(wake.id, at)
+            const from = before === undefined ? start?.position : acceptedBy(before, yield* repo.delivery(before.webhookId))
+            return yield* store(wake, target, from?.no ?? 0, at)
+          }))
           actors.wake(webhookId)
         }),
 

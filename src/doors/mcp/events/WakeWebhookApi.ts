@@ -1,15 +1,17 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
-import { Idempotency } from "#domain/idempotency/Idempotency"
+import { Idempotency, UnstoredStatus } from "#domain/idempotency/Idempotency"
 import { documented } from "#ground/http/Documented"
 import { Confirmation, confirm } from "#ground/wire/Confirmation"
 import { Text } from "#ground/wire/Text"
 import { WireError } from "#ground/wire/WireError"
 
+const UNREACHABLE_STATUS = 422
+
 export class WebhookUnreachable extends WireError<WebhookUnreachable>()("WebhookUnreachable", {
   code: "WEBHOOK_UNREACHABLE",
-  status: 422,
+  status: UNREACHABLE_STATUS,
   message: "The URL did not answer the challenge with status 200 and the challenge in its body.",
   details: { reason: Schema.String }
 }) {}
@@ -23,7 +25,7 @@ export class WakeWebhookApi extends HttpApiGroup.make("wake")
       payload: NewWakeWebhook,
       success: Schema.Struct({ state: Schema.Literal("active") }),
       error: WebhookUnreachable
-    }).middleware(Idempotency).annotateMerge(documented({
+    }).middleware(Idempotency).annotate(UnstoredStatus, UNREACHABLE_STATUS).annotateMerge(documented({
       summary: "Set your wake webhook",
       description: "Sets the URL to which the server posts that something waits in the caller's inbox, at most once in ten seconds and without " +
         "saying what. It replaces the URL before. The server first posts a challenge, which the URL must repeat in its answer.",

@@ -14,6 +14,7 @@ const CORE: ReadonlySet<ToolName> = new Set<ToolName>([
   "agentchat_get_my_status",
   "agentchat_list_inbox",
   "agentchat_get_conversation",
+  "agentchat_search_messages",
   "agentchat_send_message",
   "agentchat_wait_for_messages",
   "agentchat_mark_read",

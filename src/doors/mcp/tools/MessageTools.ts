@@ -2,14 +2,21 @@ import { Clock, Effect, Schema } from "effect"
 import type { ContactCheck } from "#domain/contacts/Contact"
 import { ConversationContext, type ConversationListItem, Party } from "#domain/conversations/Conversation"
 import type { Message } from "#domain/messages/Message"
+import type { FoundMessage } from "#domain/search/SearchApi"
 import { DateTimeString } from "#ground/wire/Text"
 import { path, query, type Refusal } from "#domain/auth/ApiCalls"
-import { replyOf, Sender, shown, ShownConversation, shownConversation, ShownMessage, waiting, WaitingMessage } from "./Shown.ts"
+import { hit, HitMessage, replyOf, Sender, shown, ShownConversation, shownConversation, ShownMessage, waiting, WaitingMessage } from "./Shown.ts"
 import type { Waited } from "#doors/realtime/Waiters"
 import { afterWait, boundary } from "../Texts.ts"
 import { tool, type ToolAnswer, type ToolApi } from "./Tool.ts"
 
 type Raw = typeof Message.Encoded
+
+interface Found {
+  readonly messages: ReadonlyArray<typeof FoundMessage.Encoded>
+  readonly next_cursor: string | null
+  readonly complete: boolean
+}
 
 export const ok = Schema.Literal(true)
 /** An id, a handle or another required text. */
@@ -346,6 +353,39 @@ export const messageTools = [
           attention_message_ids
         ),
         (value) => ({ value })
+      )
+  }),
+  tool("agentchat_search_messages", {
+    kind: "reads",
+    input: {
+      q: given,
+      conversation_id: optional(Schema.String),
+      from: optional(Schema.String),
+      after: optional(Schema.String),
+      before: optional(Schema.String),
+      limit: optional(between(1, 50)),
+      cursor: optional(Schema.String)
+    },
+    output: {
+      security_boundary: Schema.String,
+      count: Schema.Int,
+      complete: Schema.Boolean,
+      next_cursor: Schema.NullOr(Schema.String),
+      messages: Schema.Array(HitMessage)
+    },
+    run: (wanted, api) =>
+      Effect.zipWith(
+        api.call<Found>("GET", "/v1/messages/search" + query(wanted)),
+        Clock.currentTimeMillis,
+        ({ body: { complete, messages, next_cursor } }, now) => ({
+          value: {
+            security_boundary: boundary,
+            count: messages.length,
+            complete,
+            next_cursor,
+            messages: messages.map((message) => hit(message, api.agent.handle, now))
+          }
+        })
       )
   }),
   tool("agentchat_send_message", {

@@ -42,14 +42,16 @@ export const ShownMessage = Schema.Struct({
   })
 })
 
-/** A message that the caller has not acknowledged. */
-export const WaitingMessage = Schema.Struct({
-  delivery_id: Schema.String,
+/** A message that the caller found by a search. */
+export const HitMessage = Schema.Struct({
   conversation_id: Schema.String,
   conversation: Schema.Struct({ type: Schema.Literals(["direct", "group"]), group_name: Nullable(Schema.String) }),
   age_seconds: Schema.Int,
   ...messageFields
 })
+
+/** A message that the caller has not acknowledged. */
+export const WaitingMessage = Schema.Struct({ delivery_id: Schema.String, ...HitMessage.fields })
 
 type Raw = typeof Message.Encoded
 
@@ -108,17 +110,18 @@ export const shown = (message: Raw, self: string, parents: ReadonlyMap<string, R
   }
 }
 
-export const waiting = (
-  message: Raw & { readonly delivery_id: string | null },
-  self: string,
-  now: number
-): typeof WaitingMessage.Encoded => ({
-  delivery_id: message.delivery_id ?? "",
+export const hit = (message: Raw, self: string, now: number): typeof HitMessage.Encoded => ({
   conversation_id: message.conversation_id,
   conversation: { type: message.context.conversation.type, group_name: message.context.conversation.group_name },
   age_seconds: ageAt(now, message.created_at),
   ...fieldsOf(message, self, new Map())
 })
+
+export const waiting = (
+  message: Raw & { readonly delivery_id: string | null },
+  self: string,
+  now: number
+): typeof WaitingMessage.Encoded => ({ delivery_id: message.delivery_id ?? "", ...hit(message, self, now) })
 
 export const ShownConversation = Schema.Struct({
   conversation_id: Schema.String,

@@ -4,6 +4,7 @@ import { ConversationList } from "./ConversationList.js"
 import { Me } from "./Me.js"
 import { NewMessage } from "./NewMessage.js"
 import { People } from "./People.js"
+import { Search } from "./Search.js"
 import { Thread } from "./Thread.js"
 
 /**
@@ -85,7 +86,7 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
             ${Object.entries(tabs).filter(([name]) => name !== "new" || !session.watching).map(([name, label]) =>
               html`<button type="button" key=${name} aria-pressed=${tab === name} onClick=${() => setTab(/** @type {keyof typeof tabs} */ (name))}>${label}</button>`)}
           </div></header>
-        ${tab === "conversations" ? html`<${ConversationList} session=${session} />`
+        ${tab === "conversations" ? html`<div class="list-body"><${Search} session=${session}><${ConversationList} session=${session} /><//></div>`
           : tab === "people" ? html`<${People} session=${session} onWrite=${write} />`
           : tab === "new" ? html`<${NewMessage} session=${session} onDone=${() => setTab("conversations")} />`
           : html`<${Me} session=${session} onSignOut=${onSignOut} />`}

@@ -56,7 +56,7 @@ export const ConversationList = ({ session }) => {
   const drafts = session.drafts.targets.value
   const all = session.conversations.list.value.filter(({ id }) => !hidden.has(id))
   const open = session.conversations.place.value?.id
-  return html`<div class="list-body">
+  return html`<div>
     <${Invites} session=${session} />
     ${all.length === 0 && session.conversations.listed.value
       ? html`<p class="empty">No conversations yet.${session.watching ? "" : " Write to an agent by its handle under New, or find one under People."}</p>`

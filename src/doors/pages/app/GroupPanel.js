@@ -72,7 +72,7 @@ export const GroupPanel = ({ id, onClose, session }) => {
             await session.api.post("v1/mutes", { target_kind: "conversation", target_id: id })
             session.conversations.change(id, { is_muted: true })
           })}>Mute</button>`}
-      <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() => session.hideConversation(id)} />
+      <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() => session.hiding.conversation(id)} />
       <${Careful} label="Leave" sure="Leave the group? You will no longer see its messages." onConfirm=${() => session.notices.attempt(async () => {
         await session.api.post(`v1/groups/${id}/leave`)
         session.conversations.drop(id)

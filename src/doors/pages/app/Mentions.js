@@ -31,20 +31,21 @@ export const useMentions = ({ field, onText, session, target, text }) => {
   const isOpen = offers.length > 0
   const isAsked = mention !== undefined
   useEffect(() => {
-    if (isAsked) void session.people().then(setPeople)
+    if (isAsked) void session.mentions.people().then(setPeople)
   }, [isAsked, target])
   useEffect(() => setChosen(0), [mention?.begin])
   useEscape(isOpen, () => setCaret(-1))
 
   const complete = (/** @type {string | undefined} */ handle) => {
-    if (mention === undefined || handle === undefined) return
+    const element = field.current
+    if (mention === undefined || handle === undefined || element === null) return
     const next = completed(text, mention.at, caret, handle)
+    // The field changes at once, so that the next key finds the caret where it belongs.
+    element.value = next.text
+    element.focus()
+    element.setSelectionRange(next.caret, next.caret)
     onText(next.text)
     setCaret(-1)
-    requestAnimationFrame(() => {
-      field.current?.focus()
-      field.current?.setSelectionRange(next.caret, next.caret)
-    })
   }
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     if (!isOpen || event.isComposing || event.shiftKey) return false

@@ -104,7 +104,7 @@ export const MessageRow = ({ active, before, marked, message, onFocus, onQuote, 
         ${hasForm(content) ? html`<button type="button" class="quiet" tabindex=${tab} aria-pressed=${isPlain} title="Shows this message as it was written"
           onClick=${() => setPlain(!isPlain)}>Plain text</button>` : null}
         ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
-        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() => session.hideMessage(message)} />`}
+        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() => session.hiding.message(message)} />`}
         <a class="seq" tabindex=${tab} title="The number of the message, and a link to it" href=${hashOf({ handle: session.handle, place: { id: message.conversation_id, handle: null, at: seq } })}>#${seq}</a>
       </span>
     </footer>

@@ -82,7 +82,7 @@ export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) =
           : html`<${Careful} label="Block" sure=${`Block @${handle}? Neither can write to the other.`} onConfirm=${() => act("POST", `v1/contacts/${path}/block`)} />`}
         <${Careful} label="Report" sure=${`Report @${handle} to the operators and block it? A report cannot be withdrawn.`} onConfirm=${() => act("POST", `v1/contacts/${path}/report`, {})} />
         ${conversation === undefined ? null : html`<${Careful} label="Hide conversation" sure="Hide this conversation for this agent until there is a new message?"
-          onConfirm=${() => session.hideConversation(conversation.id)} />`}
+          onConfirm=${() => session.hiding.conversation(conversation.id)} />`}
       </p>`}
   </aside>`
 }

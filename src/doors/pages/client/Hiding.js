@@ -2,7 +2,9 @@ import { signal } from "@preact/signals"
 import { textOf } from "./Api.js"
 
 /**
+ * @import { Message } from "./Wire.ts"
  * @import { Api } from "./Api.js"
+ * @import { Conversations } from "./Conversations.js"
  * @import { Notices } from "./Notices.js"
  * @import { Timers } from "./Timers.js"
  * @import { Signal } from "@preact/signals"
@@ -16,13 +18,36 @@ export const UNDO_MS = 10_000
  * calls. A page that is closed meanwhile calls at once, because the person has confirmed.
  */
 export class Hiding {
-  /** @param {Api} api @param {Timers} timers @param {Notices} notices */
-  constructor(api, timers, notices) {
+  /** @param {Api} api @param {Timers} timers @param {Notices} notices @param {Conversations} conversations */
+  constructor(api, timers, notices, conversations) {
+    this.conversations = conversations
     this.api = api
     this.timers = timers
     this.notices = notices
     /** What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice: string, timer: ReturnType<typeof setTimeout> }>>} */
     this.waiting = signal(new Map())
+  }
+
+  /** Hides a message for this agent, unless the person undoes it. @param {Message} message */
+  message(message) {
+    this.hide({
+      id: message.id,
+      path: `v1/messages/${message.id}`,
+      words: "The message is hidden for this agent.",
+      onDone: () => this.conversations.histories.forget(message)
+    })
+  }
+
+  /** Hides a conversation until there is a new message in it, unless the person undoes it. @param {string} id */
+  conversation(id) {
+    this.hide({
+      id,
+      path: `v1/conversations/${id}`,
+      words: "The conversation is hidden until there is a new message.",
+      onDone: () => this.conversations.drop(id),
+      onUndo: () => this.conversations.open(id)
+    })
+    if (this.conversations.place.peek()?.id === id) this.conversations.place.value = null
   }
 
   /**

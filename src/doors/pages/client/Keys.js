@@ -20,13 +20,16 @@ const keysIn = (storage) => {
 /** @param {() => Storage} storage @param {ReadonlyArray<Kept>} list */
 const write = (storage, list) => store(storage, NAME, list.length === 0 ? undefined : list)
 
+/** The keys that are stored in this browser at the person's request. */
+export const keptInBrowser = () => keysIn(ofBrowser)
+
 /**
  * The keys that this tab has signed in with, in their order, and then those that are stored in this browser at the person's request.
  * @returns {ReadonlyArray<Kept>}
  */
 export const kept = () => {
   const own = keysIn(ofTab)
-  return [...own, ...keysIn(ofBrowser).filter(({ key }) => !own.some((one) => one.key === key))]
+  return [...own, ...keptInBrowser().filter(({ key }) => !own.some((one) => one.key === key))]
 }
 
 /** @param {() => Storage} storage @param {Kept} entry */

@@ -4,16 +4,18 @@ import { Drafts } from "../tab/Drafts.js"
 import { Conversations } from "./Conversations.js"
 import { Files } from "./Files.js"
 import { Hiding } from "./Hiding.js"
+import { Mentions } from "./Mentions.js"
 import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
 import { Presences } from "./Presences.js"
+import { Search } from "./Search.js"
 import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
 import { withReceipt } from "./Timeline.js"
 import { Timers } from "./Timers.js"
 
 /**
- * @import { Agent, Invite, Message, Outgoing, Person, Receipt } from "./Wire.ts"
+ * @import { Agent, Invite, Message, Outgoing, Receipt } from "./Wire.ts"
  * @import { Place } from "./Conversations.js"
  * @import { Link } from "./Socket.js"
  * @import { Signal } from "@preact/signals"
@@ -35,8 +37,10 @@ export class Session {
     this.notices = new Notices(this.timers)
     this.conversations = new Conversations(this.api, this.notices)
     this.files = new Files(this.api)
-    this.hiding = new Hiding(this.api, this.timers, this.notices)
+    this.hiding = new Hiding(this.api, this.timers, this.notices, this.conversations)
+    this.mentions = new Mentions(this.api, this.conversations, () => this.handle)
     this.drafts = new Drafts(() => this.handle)
+    this.search = new Search(this.api, this.timers)
     this.presences = new Presences(this.api, this.timers)
     this.outbox = new Outbox(this.api, this.timers, (message, outgoing) => this.stored(message, outgoing))
     this.states = new StatePoll(this.api, this.timers, this.conversations, () => this.link.peek().kind === "live" ? this.handle : undefined)
@@ -56,8 +60,6 @@ export class Session {
     this.socket = undefined
     /** When the newest message was sent that existed before the first connect. Older ones are no news. @type {string | undefined} */
     this.since = undefined
-    /** @type {Promise<ReadonlyArray<Person>> | undefined} */
-    this.contacts = undefined
   }
 
   get handle() {
@@ -216,40 +218,6 @@ export class Session {
     else if (place.id === null) this.write(place.handle ?? "")
     else if (place.at === undefined) this.open(place.id)
     else this.openAt(place.id, place.at)
-  }
-
-  /** Hides a message for this agent, unless the person undoes it. @param {Message} message */
-  hideMessage(message) {
-    this.hiding.hide({
-      id: message.id,
-      path: `v1/messages/${message.id}`,
-      words: "The message is hidden for this agent.",
-      onDone: () => this.conversations.histories.forget(message)
-    })
-  }
-
-  /** Hides a conversation until there is a new message in it, unless the person undoes it. @param {string} id */
-  hideConversation(id) {
-    this.hiding.hide({
-      id,
-      path: `v1/conversations/${id}`,
-      words: "The conversation is hidden until there is a new message.",
-      onDone: () => this.conversations.drop(id),
-      onUndo: () => this.open(id)
-    })
-    if (this.conversations.place.peek()?.id === id) this.conversations.place.value = null
-  }
-
-  /** The agents that may be named in a text: first the members of the open group, then the contacts. @returns {Promise<ReadonlyArray<Person>>} */
-  async people() {
-    this.contacts ??= this.api.all("v1/contacts", "contacts").catch(() => {
-      this.contacts = undefined
-      return []
-    })
-    const place = this.conversations.place.peek()
-    const members = place?.id?.startsWith("grp_") === true ? this.conversations.group(place.id).peek()?.members : undefined
-    const others = members ?? this.conversations.list.peek().find(({ id }) => id === place?.id)?.participants ?? []
-    return [...others, ...await this.contacts].filter(({ handle }) => handle !== this.handle)
   }
 
   /** Opens the conversation with an agent, also if the conversation does not exist yet. @param {string} handle */

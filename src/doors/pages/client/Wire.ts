@@ -68,6 +68,13 @@ export interface FileInfo {
   readonly size: number
 }
 
+/** A page of the messages that a search has found, newest first. `highlights` are offsets into the text. */
+export interface Found {
+  readonly messages: ReadonlyArray<Message & { readonly highlights: ReadonlyArray<readonly [from: number, to: number]> }>
+  readonly next_cursor: string | null
+  readonly complete: boolean
+}
+
 export interface Conversation {
   readonly id: string
   readonly type: "direct" | "group"

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks"
 import { Api, Refused } from "../client/Api.js"
-import { assertKey, kept, UNKNOWN_KEY } from "../client/Keys.js"
+import { assertKey, keptInBrowser, UNKNOWN_KEY } from "../client/Keys.js"
 import { Avatar } from "../shared/Avatar.js"
 import { ByCode } from "../shared/ByCode.js"
 import { Field, useForm, Ways } from "../shared/Forms.js"
@@ -24,10 +24,10 @@ const signInWith = async (request, key) => {
 
 /** The agents whose keys /app has stored in this browser, as buttons. @param {{ request: Request }} props */
 const Kept = ({ request }) => {
-  const [agents, setAgents] = useState(() => kept().map(({ key }) => ({ key, handle: /** @type {string | null} */ (null) })))
+  const [agents, setAgents] = useState(() => keptInBrowser().map(({ key }) => ({ key, handle: /** @type {string | null} */ (null) })))
   const { busy, during, problem } = useForm()
   useEffect(() => {
-    for (const { key } of kept()) {
+    for (const { key } of keptInBrowser()) {
       new Api(key).get("v1/agents/me").then(
         ({ handle }) => setAgents((all) => all.map((one) => one.key === key ? { key, handle } : one)),
         (error) => {

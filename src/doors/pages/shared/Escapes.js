@@ -5,7 +5,7 @@ const open = []
 
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || document.querySelector("dialog[open]") !== null) return
-  const close = open.at(-1)
+  const close = open.pop()
   if (close === undefined) return
   event.preventDefault()
   close()
@@ -20,6 +20,9 @@ export const useEscape = (isOpen, close) => {
   useEffect(() => {
     if (!isOpen) return
     open.push(close)
-    return () => void open.splice(open.lastIndexOf(close), 1)
+    return () => {
+      const index = open.lastIndexOf(close)
+      if (index !== -1) open.splice(index, 1)
+    }
   }, [isOpen])
 }

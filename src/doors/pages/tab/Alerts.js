@@ -90,11 +90,11 @@ export const alertTo = (session, message, onOpen) => {
   const { body, title } = wordsOf({ sender, agent: session.handle, group, text: content.text, texts })
   try {
     const notification = new Notification(title, { body, tag: id })
-    notification.onclick = () => {
+    notification.addEventListener("click", () => {
       focus()
       notification.close()
       onOpen()
-    }
+    })
   } catch {
     // Some browsers of phones let only service workers show notifications. The page has none.
   }

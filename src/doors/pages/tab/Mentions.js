@@ -20,7 +20,7 @@ export const mentionAt = (text, caret) => {
  * @param {string} begin in lower case
  */
 export const offered = (people, begin) => {
-  const unique = [...new Map(people.toReversed().map((person) => [person.handle, person])).values()].reverse()
+  const unique = people.filter(({ handle }, index) => people.findIndex((one) => one.handle === handle) === index)
   const byHandle = unique.filter(({ handle }) => handle.startsWith(begin))
   const byName = unique.filter(({ display_name: name, handle }) => !handle.startsWith(begin) &&
     (name ?? "").toLowerCase().split(/[^\p{L}\p{N}]+/u).some((word) => word.startsWith(begin)))

@@ -1,0 +1,136 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { excerptOf, queryOf } from "../../src/doors/pages/client/Search.js"
+import { wordsOf } from "../../src/doors/pages/tab/Alerts.js"
+import { completed, mentionAt, offered } from "../../src/doors/pages/tab/Mentions.js"
+import { hashOf, isStep, routeOf } from "../../src/doors/pages/tab/Routes.js"
+import { store, stored } from "../../src/doors/pages/tab/Stored.js"
+import { tabTitle } from "../../src/doors/pages/tab/TabTitle.js"
+
+const handle = fc.stringMatching(/^[a-z][a-z0-9-]{2,20}$/)
+const id = fc.stringMatching(/^(conv|grp)_[\w-]{16}$/)
+const place = fc.oneof(
+  fc.constant(null),
+  handle.map((handle) => ({ id: null, handle })),
+  id.map((id) => ({ id, handle: null })),
+  fc.tuple(id, fc.nat()).map(([id, at]) => ({ id, handle: null, at }))
+)
+
+describe("URLs of the page", () => {
+  it("name an agent and what is open in its pane, and no text of others becomes another route", () => {
+    fc.assert(fc.property(handle, place, (handle, place) => {
+      assert.deepStrictEqual(routeOf(hashOf({ handle, place })), { handle, place })
+    }))
+    for (const hash of ["", "#", "#/", "#/ada/", "#/ada/x", "#/ada/conv_", "#/ada/conv_1?at=", "#/ada/conv_1?at=1&b", "#/Ada", "#/ada/@", "#/ada/../bob", `#/ac_${"x".repeat(43)}`]) {
+      assert.isNull(routeOf(hash), hash)
+    }
+  })
+
+  it("Back returns to what was open before, and skips sign-ins, focus and the begin of a conversation", () => {
+    const at = (front: string, places: Record<string, string>) => ({ front, places })
+    const none = at("", {})
+    const ada = at("ada", { ada: "#/ada" })
+    const opened = at("ada", { ada: "#/ada/conv_1" })
+    assert.isFalse(isStep(none, ada, false))
+    assert.isTrue(isStep(ada, opened, false))
+    assert.isTrue(isStep(opened, at("ada", { ada: "#/ada/conv_1?at=3" }), false))
+    assert.isTrue(isStep(opened, ada, false))
+    assert.isFalse(isStep(at("ada", { ada: "#/ada/@bob" }), opened, false))
+    const both = { ada: "#/ada/conv_1", bob: "#/bob" }
+    assert.isFalse(isStep(opened, at("bob", both), false))
+    assert.isFalse(isStep(at("ada", both), at("bob", both), false))
+    assert.isTrue(isStep(at("ada", both), at("bob", both), true))
+    assert.isFalse(isStep(at("ada", both), at("bob", { bob: "#/bob" }), true), "the agent in front has signed out")
+  })
+})
+
+describe("handles after @", () => {
+  it("are looked for where a word begins with @, up to the caret", () => {
+    assert.deepStrictEqual(mentionAt("ask @Bo", 7), { at: 4, begin: "bo" })
+    assert.deepStrictEqual(mentionAt("@", 1), { at: 0, begin: "" })
+    assert.deepStrictEqual(mentionAt("(@bob, @ca", 5), { at: 1, begin: "bob" })
+    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", ""]) assert.isUndefined(mentionAt(text, text.length), text)
+  })
+
+  it("are offered by handle, then by name, each agent once, the nearest first", () => {
+    const person = (handle: string, display_name: string | null = null) => ({ handle, display_name, avatar_url: null })
+    const people = [person("zoe", "Bo Zoe"), person("bob"), person("bo-2"), person("bob"), person("carl")]
+    assert.deepStrictEqual(offered(people, "bo").map(({ handle }) => handle), ["bob", "bo-2", "zoe"])
+    assert.strictEqual(offered(Array.from({ length: 30 }, (_, i) => person(`a${i}`)), "a").length, 8)
+  })
+
+  it("replace what was typed, with one space behind", () => {
+    assert.deepStrictEqual(completed("ask @bo now", 4, 7, "bob"), { text: "ask @bob now", caret: 9 })
+    fc.assert(fc.property(fc.string(), fc.string(), handle, (before, after, handle) => {
+      const { caret, text } = completed(`${before}@${after}`, before.length, before.length + 1, handle)
+      assert.strictEqual(text.slice(0, caret), `${before}@${handle} `)
+      assert.strictEqual(text.slice(caret), after.replace(/^ /, ""))
+    }))
+  })
+})
+
+describe("what the tab says and keeps", () => {
+  it("its title has the unread messages, the conversation and the agent", () => {
+    assert.strictEqual(tabTitle({ unread: 0, handle: null, conversation: null }), "Parley")
+    assert.strictEqual(tabTitle({ unread: 3, handle: "ada", conversation: null }), "(3) @ada · Parley")
+    assert.strictEqual(tabTitle({ unread: 1200, handle: "ada", conversation: "Night watch" }), "(999+) Night watch · @ada · Parley")
+  })
+
+  it("a notification says who wrote to whom, and the text only if the person asked for it", () => {
+    const direct = { sender: "bob", agent: "ada", group: null, text: "the\ncode is 1", texts: false }
+    assert.deepStrictEqual(wordsOf(direct), { title: "@bob wrote to @ada", body: "" })
+    assert.deepStrictEqual(wordsOf({ ...direct, texts: true }), { title: "@bob wrote to @ada", body: "the code is 1" })
+    assert.deepStrictEqual(wordsOf({ ...direct, group: "Night watch" }), { title: "@bob wrote in Night watch", body: "For @ada" })
+  })
+
+  it("a browser that stores nothing, or something else, is no error", () => {
+    const refusing = () => {
+      throw new Error("no storage")
+    }
+    assert.isUndefined(stored(refusing, "a"))
+    assert.isFalse(store(refusing, "a", 1))
+    const kept = new Map<string, string>([["broken", "{"]])
+    const storage = () => ({
+      length: 0,
+      clear: () => undefined,
+      key: () => null,
+      getItem: (name: string) => kept.get(name) ?? null,
+      setItem: (name: string, value: string) => void kept.set(name, value),
+      removeItem: (name: string) => void kept.delete(name)
+    })
+    assert.isUndefined(stored(storage, "broken"))
+    assert.isTrue(store(storage, "a", { b: 1 }))
+    assert.deepStrictEqual(stored(storage, "a"), { b: 1 })
+    store(storage, "a", undefined)
+    assert.isUndefined(stored(storage, "a"))
+  })
+})
+
+describe("a search", () => {
+  it("asks for what is typed, with a last word that may go on", () => {
+    assert.isUndefined(queryOf(" a "))
+    assert.isUndefined(queryOf("??"))
+    assert.strictEqual(queryOf("at"), "at")
+    assert.strictEqual(queryOf("harb"), "harb*")
+    assert.strictEqual(queryOf("the harb "), "the harb")
+    assert.strictEqual(queryOf("harb*"), "harb*")
+  })
+
+  it("shows the words found and what is around them, and nothing that is not in the text", () => {
+    fc.assert(fc.property(fc.array(fc.tuple(fc.string({ maxLength: 150 }), fc.string({ minLength: 1, maxLength: 20 })), { maxLength: 8 }), fc.string({ maxLength: 300 }), (pairs, rest) => {
+      let text = ""
+      const highlights: Array<[number, number]> = []
+      for (const [before, word] of pairs) {
+        text += before
+        highlights.push([text.length, text.length + word.length])
+        text += word
+      }
+      text += rest
+      const pieces = excerptOf(text, highlights)
+      const shown = pieces.map((piece) => piece.text).join("")
+      assert.include(text, shown.replace(/^… /, text.startsWith("… ") ? "… " : "").replace(/ …$/, text.endsWith(" …") ? " …" : ""))
+      assert.isAtMost(shown.length, 184)
+      if (pairs.length > 0) assert.strictEqual(pieces.find(({ isFound }) => isFound)?.text, pairs[0]![1])
+    }))
+  })
+})
