@@ -14,8 +14,8 @@ export const MOST_FIRST = 2_000
 const STEP = 50
 /** One statement adds about this many lexemes, because a statement stops the process on PGlite. */
 const LEXEMES = 400
-/** How long the words of messages are made before other work gets a turn. */
-const TURN_MS = 5
+/** How long the words of messages are made, or compared, before other work gets a turn. */
+export const TURN_MS = 5
 /** The job reads this many conversations at once, `STEP` messages together. */
 const CONVERSATIONS = 5
 /** Conversations that one statement leaves to the job. */
