@@ -1,0 +1,74 @@
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { turn } from "#domain/messages/MessagePage"
+import { MessageSearch } from "#domain/search/MessageSearch"
+import { WordIndex } from "#domain/search/WordIndex"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { layerRooms, newAgent } from "../support/Rooms.ts"
+
+const DAY_MS = 86_400_000
+/** More than a search indexes, and more hits than one statement finds: the newest 1,200 on one day, the others 20 a day. */
+const MESSAGES = 2_400
+const ON_ONE_DAY = 1_200
+
+layer(layerRooms(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+  it.effect("a word with thousands of hits is found in pages without a gap; the rest of the messages is indexed by the job", () =>
+    Effect.gen(function*() {
+      const index = yield* WordIndex
+      const messages = yield* MessageSearch
+      const sql = yield* SqlClient.SqlClient
+      const [one, other] = [yield* newAgent("many-one"), yield* newAgent("many-other")]
+      const start = 20_000 * DAY_MS
+      const age = (seq: number): number => seq > MESSAGES - ON_ONE_DAY ? 0 : Math.ceil((MESSAGES - ON_ONE_DAY - seq + 1) / 20)
+      const rows = Array.from({ length: MESSAGES }, (_, i) => ({
+        seq: i + 1,
+        sender: i % 3 === 0 ? other.id : one.id,
+        at: start - age(i + 1) * DAY_MS + i,
+        content: JSON.stringify({ text: `common ${i % 1_000 === 7 ? "rare" : "words"}` })
+      }))
+      yield* sql`INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+        SELECT 'conv_many', seq, 'msg_' || seq, sender, seq::text, 'text', content, '{}', at
+        FROM json_to_recordset(${JSON.stringify(rows)}::json) AS x(seq bigint, sender text, at bigint, content text)`
+      yield* sql`INSERT INTO conversations (id, kind, last_seq, last_message_at, created_at)
+        VALUES ('conv_many', 'direct', ${MESSAGES}, ${rows.at(-1)!.at}, ${rows[0]!.at})`
+      yield* sql`INSERT INTO participants (agent_id, conversation_id, counterparty_id)
+        VALUES (${one.id}, 'conv_many', ${other.id}), (${other.id}, 'conv_many', ${one.id})`
+
+      const page = (q: string, cursor: string | null, limit = 50) =>
+        messages.search(one.id, { q, conversationId: null, from: null, after: null, before: null, limit, cursor })
+      const seqs = (result: { readonly hits: ReadonlyArray<{ readonly json: string }> }) =>
+        result.hits.map(({ json }) => (JSON.parse(json) as { readonly seq: number }).seq)
+
+      const first = yield* page("rare", null)
+      assert.isFalse(first.complete)
+      assert.deepStrictEqual(seqs(first), [2_008, 1_008])
+      while ((yield* index.step).more);
+      const second = yield* page("rare", null)
+      assert.isTrue(second.complete)
+      assert.deepStrictEqual(seqs(second), [2_008, 1_008, 8])
+
+      const seen: Array<number> = []
+      for (let cursor: string | null | undefined; cursor !== null;) {
+        const result = yield* page("common", cursor ?? null)
+        seen.push(...seqs(result))
+        cursor = result.nextCursor
+      }
+      assert.deepStrictEqual(seen, rows.map(({ seq }) => seq).toReversed())
+    }))
+})
+
+describe("turn", () => {
+  it("is one turn of the event loop each time, also for a fiber that waits again at once", async () => {
+    let rounds = 0
+    let isOver = false
+    const count = (): void => {
+      rounds++
+      if (!isOver) setImmediate(count)
+    }
+    setImmediate(count)
+    await Effect.runPromise(Effect.forEach(Array.from({ length: 40 }), () => turn, { discard: true }))
+    isOver = true
+    assert.isAtLeast(rounds, 39)
+  })
+})
