@@ -24,7 +24,7 @@ export class Hiding {
     this.api = api
     this.timers = timers
     this.notices = notices
-    /** What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice: string, timer: ReturnType<typeof setTimeout> }>>} */
+    /** What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice: string, onDone: () => void, timer: ReturnType<typeof setTimeout> }>>} */
     this.waiting = signal(new Map())
   }
 
@@ -73,7 +73,7 @@ export class Hiding {
       }
       this.undo(id)
     })
-    this.waiting.value = new Map(this.waiting.peek()).set(id, { path, notice, timer })
+    this.waiting.value = new Map(this.waiting.peek()).set(id, { path, notice, onDone, timer })
   }
 
   /** Shows it again, without a call. @param {string} id */
@@ -87,8 +87,9 @@ export class Hiding {
 
   /** Calls at once for all that wait. The page does not wait for the answers, because it may be closing. */
   flush() {
-    for (const [id, { path }] of this.waiting.peek()) {
+    for (const [id, { onDone, path }] of this.waiting.peek()) {
       this.api.parting("DELETE", path)
+      onDone()
       this.undo(id)
     }
   }
