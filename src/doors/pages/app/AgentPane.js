@@ -41,7 +41,7 @@ export const Acknowledger = ({ session }) => {
 const NoticeLine = ({ notice: { action, id, text }, session }) => {
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null))
   useEffect(() => {
-    // What was acted on is gone, and the focus was in it.
+    // The action has removed the element that had the focus.
     if (action !== undefined && document.activeElement === document.body) button.current?.focus()
   }, [])
   return html`<p class="notice"><span>${text}</span>

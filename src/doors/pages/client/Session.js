@@ -58,7 +58,7 @@ export class Session {
     this.incoming = []
     /** @type {AgentSocket | undefined} */
     this.socket = undefined
-    /** When the newest message was sent that existed before the first connect. Older ones are no news. @type {string | undefined} */
+    /** When the newest message was sent that existed at the first connect. Older messages cause no notification. @type {string | undefined} */
     this.since = undefined
   }
 
@@ -83,7 +83,7 @@ export class Session {
         this.link.value = link
       },
       hello: () => void this.refresh(),
-      frame: (type, payload) => this.hear(type, payload)
+      frame: (type, payload) => this.receive(type, payload)
     })
   }
 
@@ -94,7 +94,7 @@ export class Session {
     this.end()
   }
 
-  /** Goes on with another key of the agent. The server refuses the former key. @param {string} key */
+  /** Connects with a new key of the agent, because the server refuses the former key. @param {string} key */
   renew(key) {
     this.key = key
     this.api.key = key
@@ -125,8 +125,8 @@ export class Session {
     await this.presences.ask(this.conversations.list.peek().flatMap(({ participants }) => participants.map(({ handle }) => handle)))
   }
 
-  /** @param {string} type @param {any} payload */
-  hear(type, payload) {
+  /** Handles a frame of the socket. @param {string} type @param {any} payload */
+  receive(type, payload) {
     switch (type) {
       case "message.new": {
         this.incoming.push(payload)

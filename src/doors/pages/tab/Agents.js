@@ -10,11 +10,11 @@ import { alertTo } from "./Alerts.js"
 export const sessions = signal([])
 /** The agents that are shown side by side. @type {Signal<ReadonlySet<Session>>} */
 export const shown = signal(new Set())
-/** The agent that a narrow page shows, which has room for only one. @type {Signal<Session | null>} */
+/** The agent in front. A narrow page shows only this agent. @type {Signal<Session | null>} */
 export const front = signal(null)
-/** Whether the dialog is open in which one adds an agent. */
+/** Whether the dialog *Add an agent* is open. */
 export const adding = signal(false)
-/** The number of kept keys that are still signing in. */
+/** The number of stored keys with which the page is still signing in. */
 export const waiting = signal(0)
 /** The unread messages of all agents. */
 export const unread = computed(() => sessions.value.reduce((sum, one) => sum + one.conversations.unread.value, 0))
@@ -31,7 +31,7 @@ export const closeView = (session) => batch(() => {
   if (front.peek() === session) front.value = [...shown.peek()][0] ?? null
 })
 
-/** Sorts the agents as their keys are kept, because a reload signs all of them in at once. @param {ReadonlyArray<Session>} all */
+/** Sorts the agents in the order of their stored keys, because a reload signs all of them in at once. @param {ReadonlyArray<Session>} all */
 const inOrder = (all) => {
   const keys = kept().map(({ key }) => key)
   return all.toSorted((a, b) => keys.indexOf(a.key) - keys.indexOf(b.key))
