@@ -70,7 +70,7 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
     opened.current = place
   }, [place])
   const write = (/** @type {string} */ handle) => {
-    session.write(handle)
+    session.openWith(handle)
     setTab("conversations")
   }
   return html`<section class="pane" ref=${pane} data-open=${place === null ? "list" : "thread"} aria-label=${`Agent @${session.handle}`}>

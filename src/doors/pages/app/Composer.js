@@ -61,11 +61,11 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
     session.drafts.set(target, { ...session.drafts.of(target), text: next })
     if (conversation === null) return
     if (next === "") {
-      if (signalledAt.current !== 0) session.typed(conversation, false)
+      if (signalledAt.current !== 0) session.signalTyping(conversation, false)
       signalledAt.current = 0
     } else if (Date.now() - signalledAt.current > TYPING_MS) {
       signalledAt.current = Date.now()
-      session.typed(conversation, true)
+      session.signalTyping(conversation, true)
     }
   }
 

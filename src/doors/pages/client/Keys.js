@@ -42,7 +42,7 @@ const add = (storage, entry) => {
 export const keepInTab = (key, watching) => add(ofTab, { key, watching })
 
 /** Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean} watching */
-export const keep = (key, watching) => add(ofBrowser, { key, watching })
+export const keepInBrowser = (key, watching) => add(ofBrowser, { key, watching })
 
 /** Replaces a former key by the new key wherever the former key is stored. @param {string} former @param {string} key */
 export const replace = (former, key) => {

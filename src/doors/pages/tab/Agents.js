@@ -1,6 +1,6 @@
 import { batch, computed, signal } from "@preact/signals"
 import { Refused } from "../client/Api.js"
-import { assertKey, forget, keep, keepInTab, kept, UNKNOWN_KEY } from "../client/Keys.js"
+import { assertKey, forget, keepInBrowser, keepInTab, kept, UNKNOWN_KEY } from "../client/Keys.js"
 import { Session } from "../client/Session.js"
 import { alertTo } from "./Alerts.js"
 
@@ -38,7 +38,7 @@ const inOrder = (all) => {
 }
 
 /** @param {string} key @param {{ keep: boolean, watching: boolean }} options */
-export const signIn = async (key, { keep: keeps, watching }) => {
+export const signIn = async (key, { keep, watching }) => {
   assertKey(key)
   const there = sessions.peek().find((one) => one.key === key)
   if (there !== undefined) return show(there)
@@ -54,7 +54,7 @@ export const signIn = async (key, { keep: keeps, watching }) => {
     throw error
   }
   if (!keepInTab(key, watching)) session.notices.note("This browser cannot keep the key: a reload signs this agent out.")
-  if (keeps && !keep(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
+  if (keep && !keepInBrowser(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
   batch(() => {
     sessions.value = inOrder([...sessions.peek(), session])
     adding.value = false

@@ -22,7 +22,10 @@ const change = (change) => {
   store(ofBrowser, NAME, notify || sound || texts ? alerts.peek() : undefined)
 }
 
-/** Turns notifications on or off. When they are turned on, asks the browser for permission. The message of a failure is for a person. @param {boolean} on */
+/**
+ * Turns notifications on or off. When they are turned on, asks the browser for permission. The message of a failure is for a person.
+ * @param {boolean} on
+ */
 export const setNotify = async (on) => {
   if (on) {
     if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications for this page. Most need https for them.")
