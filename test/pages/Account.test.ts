@@ -108,6 +108,31 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`One's own account in /app${MISS
     await watched.close()
   })
 
+  it("an admin chooses the avatar of a group, and members see it", async () => {
+    const { ada, bob } = await pair()
+    await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await signIn(page, ada, bob)
+    const [adas, bobs] = [pane(page, ada), pane(page, bob)]
+    await bobs.getByRole("button", { name: "Join" }).click()
+    await bobs.getByRole("button", { name: "Group", exact: true }).click()
+    await bobs.getByRole("complementary").waitFor()
+    assert.strictEqual(await bobs.locator(".own-avatar").count(), 0)
+    await open(adas, "Plans")
+    await adas.getByRole("button", { name: "Group", exact: true }).click()
+    const choice = adas.locator(".own-avatar")
+    await choice.locator("input[type=file]").setInputFiles({ name: "plans.png", mimeType: "image/png", buffer: await square("green") })
+    await choice.getByRole("button", { name: "Use this picture" }).click()
+    await drawn(adas.locator(".thread-head"))
+    await drawn(bobs.getByRole("complementary").locator("header"))
+    await watched.accessible()
+    await choice.getByRole("button", { name: "Remove the picture" }).click()
+    await choice.getByRole("group").getByRole("button", { name: "Remove" }).click()
+    await adas.locator(".thread-head img").waitFor({ state: "detached" })
+    await watched.close()
+  })
+
   it("the key is replaced: the new one is shown once, the page goes on with it, and sockets of the former one end", async () => {
     const { ada, bob } = await pair()
     await connected(server, ada)

@@ -24,7 +24,7 @@ export const isUnspaced = (char: string): boolean => UNSPACED.test(char)
 const withoutMarks = (text: string): string => text.normalize("NFKD").replace(DROPPED_MARKS, "")
 
 /** Folds a piece of text: compatibility forms (NFKC), lower case, no accents. The way by upper case also folds `ß` and the final sigma. */
-const folded = (piece: string): string => withoutMarks(withoutMarks(piece).toUpperCase().toLowerCase()).normalize("NFC")
+const folded = (piece: string): string => withoutMarks(withoutMarks(piece).toLowerCase().toUpperCase().toLowerCase()).normalize("NFC")
 
 /** A cache of folded pieces. It is cleared when it is full. */
 const known = new Map<string, string>()

@@ -1,4 +1,4 @@
-import { fileURLToPath } from "node:url"
+import { extname, join } from "node:path"
 
 /** Which object of the output counts: one with each of these values, by path (`item.type`). */
 export type Where = Readonly<Record<string, unknown>>
@@ -108,6 +108,9 @@ const CODEX_OPTIONS = [
   "{tools}",
   "{args}"
 ]
+
+/** PostHook.ts here, and PostHook.js in the package. */
+const POST_HOOK = join(import.meta.dirname, `PostHook${extname(import.meta.filename)}`)
 
 /** The settings of Gemini CLI: the only tools that it may have, and MCP servers. */
 const geminiSettings = (tools: string, servers: object): string =>
@@ -271,7 +274,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
   openclaw: {
     tried: null,
     // OpenClaw runs in its gateway, which takes a prompt by HTTP. PostHook.ts posts it and waits for the end of the run.
-    new: [process.execPath, fileURLToPath(new URL("PostHook.ts", import.meta.url))],
+    new: [process.execPath, POST_HOOK],
     resume: null,
     reading: { format: "json", text: { at: "text" }, session: { at: "session" }, success: { text: true } },
     passes: ["OPENCLAW_HOOK_TOKEN", "OPENCLAW_HOOK_URL", "OPENCLAW_HOOK_AGENT"],

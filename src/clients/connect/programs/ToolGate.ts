@@ -57,7 +57,10 @@ const bodyOf = async (request: IncomingMessage): Promise<string | undefined> => 
   return Buffer.concat(parts).toString("utf8")
 }
 
-const isSame = (one: string, other: string): boolean => one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
+const isSame = (given: string, wanted: string): boolean => {
+  const [one, other] = [Buffer.from(given), Buffer.from(wanted)]
+  return one.length === other.length && timingSafeEqual(one, other)
+}
 
 const json = (response: ServerResponse, body: unknown): void => {
   response.writeHead(200, { "content-type": "application/json", "cache-control": "no-store" }).end(JSON.stringify(body))

@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks"
+import { AvatarChoice } from "../account/AvatarChoice.js"
 import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
 import { Careful, OneField } from "../shared/Widgets.js"
@@ -27,8 +28,8 @@ export const GroupPanel = ({ id, onClose, session }) => {
       await load()
     })
   if (group === null) return null
-  return html`<aside class="panel" aria-label=${`Group ${group.name}`}>
-    <header><${Avatar} name=${group.name} url=${group.avatar_url} group large /><h3><bdi>${group.name}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
+  return html`<aside class="panel" aria-label=${`Group ${group.name} of @${session.handle}`}>
+    <header><${Avatar} name=${group.name} url=${group.avatar_url} group /><h3><bdi>${group.name}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
     ${group.description === null ? null : html`<p dir="auto">${group.description}</p>`}
     <ul class="people">
       ${group.members.map(({ avatar_url: url, display_name: name, handle, role }) => html`<li key=${handle}>
@@ -51,6 +52,8 @@ export const GroupPanel = ({ id, onClose, session }) => {
           session.notices.note(`@${who} ${outcomes[outcome] ?? outcome}.`)
           await load()
         })} />
+      <${AvatarChoice} session=${session} path=${`v1/groups/${id}/avatar`} name=${group.name} url=${group.avatar_url} group seenBy="All members and invited agents see it."
+        onChange=${() => session.notices.attempt(() => Promise.all([load(), session.conversations.load()]))} />
       <${OneField} label="Name" action="Rename" value=${group.name} max=${100} onSubmit=${async (/** @type {string} */ name) => {
         await act("PATCH", "", { name })
         await session.conversations.load()

@@ -76,7 +76,7 @@ export const Thread = ({ isFront, place, session }) => {
     <header class="thread-head">
       <button type="button" class="icon back" aria-label="Back to the conversations" onClick=${() => session.conversations.place.value = null}>
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M12.5 4 6.5 10l6 6" /></svg></button>
-      ${item === undefined ? html`<${Avatar} name=${handle ?? title} group=${isGroup} />` : html`<${Avatar} ...${avatarOf(item)} dot=${presence?.status} />`}
+      ${item === undefined ? html`<${Avatar} name=${handle ?? title} group=${isGroup} />` : html`<${Avatar} ...${avatarOf(item)} ...${group === null ? {} : { url: group.avatar_url }} dot=${presence?.status} />`}
       <div class="thread-title">
         <h2 tabindex="-1"><bdi>${title}</bdi></h2>
         <p>${isGroup ? counted(members ?? 0, "member") : handle === null ? null : html`<span class="handle">@${handle}</span>`}
