@@ -98,7 +98,7 @@ it("what is reported, in order, is exactly what waits and is unmuted when it is 
       return Effect.runPromise(Effect.provide(
         Effect.gen(function*() {
           const feed = yield* EventFeed
-          let position: Position = { no: 0, toldAt: null }
+          let position: Position = { no: 0, reportedAt: null }
           const all: Array<number> = []
           for (const given of [...commands, { kind: "free" as const }, { kind: "look" as const, limit: 100 }]) {
             if (given.kind === "receive") world.receive(given.sender)
@@ -141,7 +141,7 @@ it.effect("what a look has reported is read again before it is posted, as far as
       const feed = yield* EventFeed
       for (let i = 0; i < 30; i++) world.receive(SENDERS[i % 3]!)
       const edge = typeOf("inbox.waiting", { defer_if_active: true })
-      const { position, reported: [first] } = yield* feed.look(owner, edge, "s", { no: 5, toldAt: null }, 1)
+      const { position, reported: [first] } = yield* feed.look(owner, edge, "s", { no: 5, reportedAt: null }, 1)
       assert.deepStrictEqual([first!.occurrence.data["waiting"], position.no], [25, 30])
       for (let no = 0; no < 29; no++) world.acknowledge(no)
       world.receive("agt_a")
@@ -164,11 +164,11 @@ it.effect("a cursor from after a restored backup begins again with all that wait
       const feed = yield* EventFeed
       const type = typeOf("message.received")
       for (let i = 0; i < 3; i++) world.receive("agt_a")
-      const at = (no: number) => feed.start(owner, type, feed.cursorOf(owner, { no, toldAt: null }))
-      assert.deepStrictEqual(yield* at(2), { position: { no: 2, toldAt: null }, truncated: false })
-      assert.deepStrictEqual(yield* at(3), { position: { no: 3, toldAt: null }, truncated: false })
-      assert.deepStrictEqual(yield* at(9), { position: { no: 0, toldAt: null }, truncated: true })
-      assert.deepStrictEqual(yield* feed.start(owner, type, null), { position: { no: 3, toldAt: null }, truncated: false })
+      const at = (no: number) => feed.start(owner, type, feed.cursorOf(owner, { no, reportedAt: null }))
+      assert.deepStrictEqual(yield* at(2), { position: { no: 2, reportedAt: null }, truncated: false })
+      assert.deepStrictEqual(yield* at(3), { position: { no: 3, reportedAt: null }, truncated: false })
+      assert.deepStrictEqual(yield* at(9), { position: { no: 0, reportedAt: null }, truncated: true })
+      assert.deepStrictEqual(yield* feed.start(owner, type, null), { position: { no: 3, reportedAt: null }, truncated: false })
       assert.deepStrictEqual((yield* feed.start(owner, typeOf("message.received", { include_waiting: true }), null))?.position.no, 0)
       assert.isUndefined(yield* feed.start(owner, type, "nonsense"))
     }),

@@ -70,12 +70,12 @@ describe("the arguments of events", () => {
 
 describe("the cursor", () => {
   it("holds the number and the time for its agent, and is no cursor of another agent", () => {
-    fc.assert(fc.property(fc.nat(2 ** 31), fc.option(fc.nat(2 ** 31).map((seconds) => seconds * 1_000)), (no, toldAt) => {
-      const cursor = encodeCursor(ids, owner.id, { no, toldAt })
-      assert.deepStrictEqual(decodeCursor(ids, owner.id, cursor), { no, toldAt })
+    fc.assert(fc.property(fc.nat(2 ** 31), fc.option(fc.nat(2 ** 31).map((seconds) => seconds * 1_000)), (no, reportedAt) => {
+      const cursor = encodeCursor(ids, owner.id, { no, reportedAt })
+      assert.deepStrictEqual(decodeCursor(ids, owner.id, cursor), { no, reportedAt })
       assert.isUndefined(decodeCursor(ids, "agt_other", cursor))
     }))
-    for (const cursor of ["", "evc_", "del_" + "0".repeat(32), `${encodeCursor(ids, owner.id, { no: 1, toldAt: null })}x`]) {
+    for (const cursor of ["", "evc_", "del_" + "0".repeat(32), `${encodeCursor(ids, owner.id, { no: 1, reportedAt: null })}x`]) {
       assert.isUndefined(decodeCursor(ids, owner.id, cursor), cursor)
     }
   })

@@ -116,7 +116,7 @@ const retry = Command.make("retry", {
   yield* Console.log(`${given.conversation} is tried again.`)
 })).pipe(
   Command.withDescription("Try a parked conversation again"),
-  example("After the cause is mended", "conv_QYm46IBu-5elBWF0")
+  example("After the cause is fixed", "conv_QYm46IBu-5elBWF0")
 )
 
 const pausing = (name: "pause" | "resume", short: string, done: string) =>
@@ -126,7 +126,7 @@ const pausing = (name: "pause" | "resume", short: string, done: string) =>
     yield* Console.log(done)
   })).pipe(Command.withDescription(short), example("For one agent", "--as ada"))
 
-const pause = pausing("pause", "Start no more runs until resume; a run that has begun ends as usual", "No more runs start. Messages wait with the server.")
+const pause = pausing("pause", "Start no more runs until resume; a run that has begun ends as usual", "No more runs start. Messages wait on the server.")
 const resume = pausing("resume", "Start runs again after pause", "Runs start again.")
 
 const inherit = (program: string, args: ReadonlyArray<string>, options: { readonly cwd: string; readonly env: Record<string, string> }) =>
@@ -198,7 +198,7 @@ const service = Command.make("service").pipe(
   Command.withSubcommands([install, remove])
 )
 
-/** `parley connect`: starts a program when mail arrives for an agent, and sends what the program says as the reply. */
+/** `parley connect` starts a program when a message arrives for an agent, and sends the program's final text as the reply. */
 export const connect = Command.make("connect", {
   handle,
   agent: Flag.Literals("agent", ADAPTER_NAMES).pipe(Flag.withDescription("The program that answers"), Flag.optional),

@@ -9,9 +9,9 @@ import { RunLog } from "./RunLog.ts"
 import { type Settings, SettingsInvalid } from "./Settings.ts"
 import { makeSteps } from "./Steps.ts"
 
-/** How long an answer about a contact is used again. */
+/** How long the connector caches whether an agent is a contact. */
 const CONTACT_MS = 30_000
-/** How often the journal is looked at for what another process has written to it. */
+/** How often the connector polls the journal for changes by another process. */
 const LOOK_MS = 1_000
 /** The longest timer that Node has. */
 const LONGEST_MS = 2_147_483_647
@@ -56,7 +56,7 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
     }
   })
 
-  /** Makes sure that a fiber looks at the conversation after now. */
+  /** Notifies the fiber of a conversation of a change, or starts the fiber. */
   const poke = Effect.fnUntraced(function*(conversation: string) {
     const known = driven.get(conversation)
     if (known !== undefined) return void Queue.offerUnsafe(known, undefined)
@@ -74,7 +74,7 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
     const now = yield* Clock.currentTimeMillis
     const known = contacts.get(handle)
     if (known !== undefined && known.until > now) return known.is
-    // Without an answer nothing is decided: a message that is passed over is not offered again before the next connect.
+    // The call is retried until the server answers, because an ignored message is not offered again before the next connect.
     const is = yield* Effect.retry(api.isContact(handle), { while: ({ _tag }) => _tag === "Unreachable", schedule: Schedule.spaced("1 second") }).pipe(
       Effect.catchTag("Refused", () => Effect.succeed(false))
     )

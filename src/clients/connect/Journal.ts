@@ -5,7 +5,7 @@ import { afterFailure, type Hold, HOLDS, type Reply, type Work } from "./Work.ts
 
 const VERSION = 1
 
-/** Rows are small and without texts of other agents; a reply is there only until the server has it. */
+/** The journal stores no texts of other agents. It stores a reply only until the server has it. */
 const TABLES = `
 CREATE TABLE IF NOT EXISTS conversations (
   id TEXT PRIMARY KEY,
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS starts (at INTEGER NOT NULL, conversation TEXT NOT NU
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 PRAGMA user_version = ${VERSION};`
 
-/** A message to note as arrived. */
+/** A message that has arrived. */
 export interface Arrival {
   readonly id: string
   readonly conversation: string
@@ -64,7 +64,7 @@ const decodeDataVersion = Schema.decodeUnknownSync(Schema.Struct({ data_version:
 
 const encodeReply = Schema.encodeSync(StoredReply)
 
-/** How long after an acknowledgement the server is asked whether it has it, in milliseconds; doubled up to a minute. */
+/** How long after an acknowledgement the connector checks that the server has it, in milliseconds. The time doubles up to a minute. */
 const CONFIRM_MS = 2_000
 const confirmAfter = (tries: number): number => Math.min(60_000, CONFIRM_MS * 2 ** Math.min(tries, 5))
 
@@ -227,7 +227,7 @@ const make = (path: string) => {
 }
 
 /**
- * The connector's promises on disk. Each method is one transaction, and has reached the disk when it returns. After a crash
+ * The state of the connector on disk. Each method is one transaction, and returns when the disk has it. After a crash
  * between any two calls, the rows say what remains to be done. One process writes; `status`, `retry` and `pause` of other processes
  * open the same file.
  */
@@ -239,7 +239,7 @@ export class Journal extends Context.Service<Journal, {
   readonly work: (conversation: string) => Effect.Effect<Work | undefined>
   /** The name of the run in a conversation of phase `running`. */
   readonly runOf: (conversation: string) => Effect.Effect<string | null>
-  /** Removes messages that are no longer this connector's concern. */
+  /** Removes messages that need nothing more from this connector. */
   readonly forget: (ids: ReadonlyArray<string>) => Effect.Effect<void>
   /** Notes waiting messages as needing only an acknowledgement. */
   readonly handled: (conversation: string, ids: ReadonlyArray<string>, now: number) => Effect.Effect<void>
@@ -252,7 +252,7 @@ export class Journal extends Context.Service<Journal, {
   readonly silent: (conversation: string, session: string | null, now: number) => Effect.Effect<void>
   /** The server has the reply to these messages of the batch. The others wait again. */
   readonly answered: (conversation: string, ids: ReadonlyArray<string>, now: number) => Effect.Effect<void>
-  /** The run has failed, and is repeated after the next of `retrySeconds`. Returns whether the conversation is parked instead. */
+  /** The run has failed, and will be repeated after the next of `retrySeconds`. Returns whether the conversation was parked instead. */
   readonly failed: (conversation: string, why: string, retrySeconds: ReadonlyArray<number>, now: number) => Effect.Effect<boolean>
   /** The batch waits again, and nothing counts as failed. A reply that was not sent is dropped. */
   readonly release: (conversation: string, until: number, hold: Hold | null) => Effect.Effect<void>

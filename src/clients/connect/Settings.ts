@@ -11,7 +11,7 @@ const Whole = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBe
 export const CommandSettings = Schema.Struct({
   new: Argv,
   resume: Schema.optionalKey(Argv),
-  /** How the reply is read: all of standard output, or the last line of it as JSON `{"text": …, "session": …}`. */
+  /** How the reply is read: all of standard output, or the text of a JSON object `{"text": …, "session": …}` in it. */
   text: Schema.optionalKey(Schema.Literals(["stdout", "json"]))
 })
 
@@ -105,7 +105,7 @@ export const settingsOf = (file: ConnectFile, handle: string): Result.Result<Set
   const { agent, allow } = found
   if (allow === undefined) {
     return Result.fail(
-      `whose messages may start runs is not decided. Write "allow" for ${handle} in connect.json: "contacts" (agents in its contacts, ` +
+      `"allow" is missing, which says whose messages may start runs. Write it for ${handle} in connect.json: "contacts" (agents in its contacts, ` +
         `among them every agent that it ever answered), "all", or a list of handles`
     )
   }
@@ -113,7 +113,7 @@ export const settingsOf = (file: ConnectFile, handle: string): Result.Result<Set
   if (agent === "command" && found.command === undefined) return Result.fail(`"agent": "command" needs --command and a program, or "command": {"new": ["program", "argument", …]} in connect.json`)
   if (found.reply === "tools" && allow === "all") {
     return Result.fail(
-      `"reply": "tools" lets whoever starts a run make it read and send as ${handle}, so it needs "allow": "contacts", or a list of handles`
+      `with "reply": "tools", an agent that starts a run can make it read and send as ${handle}. Write "allow": "contacts", or a list of handles`
     )
   }
   return Result.succeed({ ...DEFAULTS, ...found, agent, allow, handle, server: file.server.replace(/\/$/, "") })

@@ -23,7 +23,7 @@ const wordFrom = <A>(result: Result.Result<A, string>, path: string): Effect.Eff
 
 const isTerminal = (): boolean => process.stdin.isTTY && process.stdout.isTTY
 
-/** Asks a person; without a terminal, stops and says what to give instead. */
+/** Asks a person. Without a terminal, fails and says what to give instead. */
 const ask = <A>(prompt: Prompt.Prompt<A>, otherwise: string) =>
   isTerminal() ? prompt : Effect.fail(invalid(otherwise))
 
@@ -57,7 +57,8 @@ const handleIn = (agents: Draft["agents"], given: Option.Option<string>): Effect
 
 /**
  * Reads connect.json, and adds what the first start of an agent needs: the address, the key, the program, and whose messages may start
- * it. A person at a terminal is asked; otherwise flags and PARLEY_KEY say it, or the connector stops and says what is missing.
+ * it. Asks a person at a terminal for what flags and PARLEY_KEY do not give. Without a terminal, the connector stops and says what is
+ * missing.
  */
 export const setUp = Effect.fnUntraced(function*(given: Given) {
   const path = settingsPath(process.env)

@@ -11,7 +11,7 @@ export interface ConversationStatus {
   readonly waiting: number
   /** The work that is under way or awaited. */
   readonly state: string
-  /** When it is looked at next; null if nothing is planned. */
+  /** When the connector takes the next step; null if nothing is planned. */
   readonly until: string | null
 }
 

@@ -49,7 +49,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     yield* log.note("waits", { conversation, hold, why: more, seconds: Math.round(waitMs / SECOND_MS) })
   })
 
-  /** Waits after a call that failed; the longer, the more calls of this conversation failed in a row. */
+  /** Waits after a call that failed. The wait is longer if more calls of this conversation have failed in a row. */
   const unreachable = Effect.fnUntraced(function*(conversation: string, failure: Failure) {
     if (failure._tag === "KeyRefused") return yield* failure
     const failures = failedCalls.get(conversation) ?? 0
@@ -178,7 +178,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
   })
 
   const confirm = Effect.fnUntraced(function*(conversation: string, handled: ReadonlyArray<Arrived>) {
-    // A failed call counts like an acknowledgement that has not arrived: it is looked at again, later.
+    // After a failed call, the acknowledgements are sent again later.
     const sorted = yield* Effect.catchTags(read(conversation, handled), {
       Unreachable: () => Effect.succeed(undefined),
       Refused: () => Effect.succeed(undefined)

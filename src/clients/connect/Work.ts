@@ -25,7 +25,7 @@ export interface Work {
   readonly phase: "idle" | "running" | "replying"
   /** Messages without an answer, oldest first. */
   readonly waiting: ReadonlyArray<Arrived>
-  /** The messages for which the run is, oldest first. */
+  /** The messages that the run answers, oldest first. */
   readonly batch: ReadonlyArray<Arrived>
   readonly reply: Reply | null
   /** Messages that were answered or need no answer, oldest first, until the server shows them as acknowledged. */
@@ -34,16 +34,16 @@ export interface Work {
   readonly confirm: { readonly at: number; readonly tries: number }
   /** Failed runs in a row. */
   readonly failures: number
-  /** Nothing is done before this time, because of `hold`. */
+  /** The connector does nothing before this time, because of `hold`. */
   readonly notBefore: number
   readonly hold: Hold | null
-  /** Why nothing is done until `retry` or a newer message; null if the conversation is not parked. */
+  /** Why the connector waits for `retry` or a newer message; null if the conversation is not parked. */
   readonly parked: string | null
   /** The session of the program, with which a later run resumes. */
   readonly session: string | null
 }
 
-/** A reply before it is known to be sent. The same `clientMsgId` never stores two messages. */
+/** A reply, until the server is known to have it. The server stores only one message for a `clientMsgId`. */
 export interface Reply {
   readonly clientMsgId: string
   readonly to: { readonly to: string } | { readonly conversation_id: string }
@@ -61,7 +61,7 @@ export type Step =
   | { readonly _tag: "Reply"; readonly reply: Reply }
   | { readonly _tag: "Confirm" }
 
-/** A conversation in which messages keep coming does not settle; its run begins after so many times `settleMs`. */
+/** The longest wait for a conversation to settle, in multiples of `settleMs`. */
 const MOST_SETTLING = 10
 
 export interface Situation {
@@ -104,7 +104,7 @@ const beginning = (
 
 const SECOND_MS = 1_000
 
-/** The consequence of the failed run that makes `failures` in a row: a time to wait in milliseconds, or null for parking. */
+/** How long to wait after this number of failed runs in a row, in milliseconds; null if the conversation is to be parked. */
 export const afterFailure = (failures: number, retrySeconds: ReadonlyArray<number>): number | null => {
   const seconds = retrySeconds[failures - 1]
   return seconds === undefined ? null : seconds * SECOND_MS
@@ -112,9 +112,9 @@ export const afterFailure = (failures: number, retrySeconds: ReadonlyArray<numbe
 
 const LONGEST_LOOK_MS = 15_000
 
-/** When to claim again after a claim that a live session or another connector prevented. `expiresIn` is in seconds. */
+/** How long to wait after a claim that a live session or another connector prevented. `expiresIn` is in seconds. */
 export const lookAgainMs = (expiresIn: number): number =>
   expiresIn <= 0 ? LONGEST_LOOK_MS : Math.min(expiresIn * SECOND_MS, LONGEST_LOOK_MS)
 
-/** When to repeat a call that failed, after so many failures: 1 s, then twice as long each time, up to 60 s. */
+/** How long to wait before a failed call is repeated: 1 s after the first failure, then twice as long each time, up to 60 s. */
 export const callAgainMs = (failures: number): number => Math.min(60_000, SECOND_MS * 2 ** Math.min(failures, 6))

@@ -46,7 +46,7 @@ export const agentsTables: ReadonlyArray<OwnedTable> = [
     exports: [
       {
         name: "skills",
-        about: "What it says that it can do.",
+        about: "The skills in its profile.",
         columns: ["skills"],
         without: { agent_id: SELF },
         key: [["agent_id", "text"]],
@@ -58,7 +58,7 @@ export const agentsTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "agent_tags",
-    retention: { kept: "they end with the skills that they are of" },
+    retention: { kept: "they are removed with their skills" },
     deletion: "deletes",
     erasure: { removes: ["profile"], keeps: [] },
     exports: [

@@ -57,7 +57,7 @@ export class Attachments extends Context.Service<Attachments, {
     agentId: string,
     id: string
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
-  /** What is known of a stored file, for agents that may download it. */
+  /** The name, type and size of a stored file, for agents that may download it. */
   readonly describe: (agentId: string, id: string) => Effect.Effect<
     Pick<Attachment, "filename" | "contentType" | "size">,
     NotFound | GroupDeleted | StorageUnavailable | Unavailable

@@ -62,8 +62,8 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       error: [NotFound, GroupDeleted, StorageUnavailable]
     }).annotate(ReadDeadline, false).annotateMerge(documented({
       summary: "Describe a file",
-      description: "Answers with the name under which a download of the file is saved, its type, and its size in bytes. Whoever may download the file " +
-        "may call.",
+      description: "Answers with the name under which a download of the file is saved, its type, and its size in bytes. The caller must be allowed to " +
+        "download the file.",
       parameters: { id: ATTACHMENT_ID },
       answer: { filename: "proof.pdf", content_type: "application/pdf", size: 48_213 }
     }))

@@ -66,8 +66,8 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
       .annotate(LargeAnswer, { usual: LIMIT, max: MAX, bytes: 10_240 })
       .annotateMerge(documented({
         summary: "Search the directory",
-        description: "Lists the agents whose handle begins with q, or that have the tag in one of their skills, or both, by handle; total " +
-          "counts to 10,000. At least one of q and tag is required. It works without a key too, with fewer searches a minute and without " +
+        description: "Lists the agents whose handle begins with q and that have the tag in one of their skills, by handle; total counts to " +
+          "10,000. One of q and tag can be left out. It works without a key too, with fewer searches a minute and without " +
           "in_contacts.",
         parameters: { q: "gra" },
         answer: { agents: [entry], ...wholeList(1, 20) }

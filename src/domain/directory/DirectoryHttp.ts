@@ -15,7 +15,7 @@ export const DirectoryHttp = Endpoints.group(
       search: Effect.fnUntraced(function*({ query }) {
         const { agent } = yield* CurrentCaller
         const { q: prefix = null, tag = null } = query
-        if (prefix === null && tag === null) return yield* ValidationFailed.field("q", "is required where there is no tag")
+        if (prefix === null && tag === null) return yield* ValidationFailed.field("q", "is required if there is no tag")
         const page = yield* directory.search(agent?.id ?? null, { prefix, tag }, query)
         return {
           agents: page.items,

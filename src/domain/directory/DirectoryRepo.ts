@@ -11,8 +11,8 @@ const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >=
 const AGENTS = `SELECT a.id, a.handle FROM agents a WHERE ${LISTED}`
 
 /**
- * The agents that have a tag (a parameter of the statement), found in the index of tags, which has the order of handles. `OFFSET 0` keeps the planner from reading
- * all agents first.
+ * The agents that have a tag, which is a parameter of the statement. They are found in the index of tags, which has the order of handles.
+ * `OFFSET 0` keeps the planner from reading all agents first.
  */
 const tagged = (tag: string): string => `
 SELECT a.id, t.handle FROM agent_tags t CROSS JOIN LATERAL (

@@ -7,7 +7,10 @@ const SLICE = 262_144
 const BYTES_PER_UNIT = 3
 
 const waiting: Array<() => void> = []
-/** Scheduled exactly while fibers wait. So it is scheduled again before a fiber runs, because the fiber may wait again at once. */
+/**
+ * Resumes the fiber that waits longest. `next` is scheduled once while fibers wait. It schedules itself before it resumes the fiber, because
+ * the fiber may wait again at once.
+ */
 const next = (): void => {
   const first = waiting.shift()
   if (waiting.length > 0) setImmediate(next)

@@ -26,7 +26,7 @@ const withoutMarks = (text: string): string => text.normalize("NFKD").replace(DR
 /** Folds a piece of text: compatibility forms (NFKC), lower case, no accents. The way by upper case also folds `ß` and the final sigma. */
 const folded = (piece: string): string => withoutMarks(withoutMarks(piece).toLowerCase().toUpperCase().toLowerCase()).normalize("NFC")
 
-/** The folded pieces that were needed before. A full map is cleared, so that it stays small. */
+/** A cache of folded pieces. It is cleared when it is full. */
 const known = new Map<string, string>()
 const MOST_KNOWN = 4_096
 

@@ -4,7 +4,8 @@ import { lookupsOf } from "./SearchQuery.ts"
 /**
  * The lexemes of a message in the index. Each of its words begins with the month of the message, so that a prefix is looked up among the
  * words of one month. Further tokens say, by day and by month, who sent the message to whom. So one look-up finds messages of the caller
- * only, of the newest days first. Ids are shortened to their random part, because the candidates are compared with the history anyway.
+ * only, of the newest days first. An id is shortened to its random part. Candidates of another id with the same part are left out later, when
+ * the candidates are compared with the history.
  */
 
 const DAY_MS = 86_400_000
@@ -20,7 +21,7 @@ const base36 = (number: number, digits: number): string => (number % 36 ** digit
 const monthName = (month: number): string => base36(month, 2)
 const dayName = (day: number): string => base36(day, 3)
 
-/** The part that an agent or a group has in a message. */
+/** The roles that an agent or a group has in a message. */
 const SENDER = "s"
 const RECIPIENT = "r"
 const GROUP = "g"

@@ -17,14 +17,15 @@ import { isBehind, TURN_MS, WordIndex } from "./WordIndex.ts"
 const SLICE = 500
 /** One statement finds up to this many candidates. A part of a search with more is split. */
 const SOME = 1_000
-/** Candidates of a day that has more. */
+/** One statement finds this many candidates of a day with more than `SOME`, the newest first. */
 const NEWEST = 200
-/** Tokens of a look-up in one statement. */
+/** The most tokens in the query of one statement. */
 const TOKENS = 1_000
 /** Messages that are compared with the history at once. */
 const COMPARED = 20
-/** How long a search indexes messages, and when it stops and returns a cursor instead. Below the deadline of reads. */
+/** How long a search indexes messages. */
 const INDEXING_MS = 1_200
+/** When a search stops and returns a cursor. This is below the deadline of reads. */
 const SEARCHING_MS = 2_500
 const DAY_MS = 86_400_000
 
@@ -41,7 +42,7 @@ export interface SearchQuery {
   readonly cursor: string | null
 }
 
-/** A message that matches, as JSON text, and where. */
+/** A message that matches, as JSON text, and the ranges of its text that match. */
 export interface Hit {
   readonly json: string
   readonly highlights: ReadonlyArray<Highlight>
@@ -54,14 +55,14 @@ export interface SearchResult {
   readonly complete: boolean
 }
 
-/** The place after which the next page goes on. */
+/** The position after which the next page begins. */
 const Cursor = Schema.Struct({
   at: Schema.Int,
   conversationId: Schema.String.check(Schema.isPattern(/^[A-Za-z0-9_-]{0,70}$/)),
   seq: Schema.Int
 })
 
-/** The place before all messages of a time. */
+/** The position that comes before all messages that are older than `at`, in the order of the results. */
 const before = (at: number): Position => ({ at, conversationId: "", seq: 0 })
 
 /** Whether a position comes after another one in the results. */

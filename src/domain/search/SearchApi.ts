@@ -48,8 +48,8 @@ export class SearchApi extends HttpApiGroup.make("search")
     }).annotate(LargeAnswer, RESULTS).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Search messages",
       description: "Lists the messages with all words of q, newest first, among those that the history shows the caller. A word with * at its " +
-        "end stands for all words that begin so. highlights has the places in content.text. If complete is false, older messages are still " +
-        "being indexed: ask again.",
+        "end stands for all words that begin so. highlights has the places of the words in content.text. If complete is false, older messages " +
+        "are still being indexed: repeat the search later.",
       parameters: { q: "program*" },
       answer: { messages: [found], next_cursor: null, complete: true }
     }))

@@ -8,15 +8,15 @@ export const MOST_HIGHLIGHTS = 20
 
 /** A word of a query. A message matches the query if it has all of its words. */
 export interface Term {
-  /** As folded. */
+  /** The folded text. */
   readonly text: string
-  /** Whether the word may go on. */
+  /** Whether longer words that begin with the text match too. */
   readonly isPrefix: boolean
   /** Whether the word is of a script without spaces. It may then occur anywhere in a run. */
   readonly isUnspaced: boolean
 }
 
-/** What the index is asked for: a word, or words that begin so. */
+/** A look-up in the index: of one word, or of all words that begin with it. */
 export interface Lookup {
   readonly word: string
   readonly isPrefix: boolean

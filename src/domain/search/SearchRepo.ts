@@ -20,14 +20,14 @@ export interface Searched {
   readonly range: Range | null
 }
 
-/** The messages `after` < seq <= `through` of a conversation, which are to be indexed. */
+/** Messages of a conversation to index: `after` < seq <= `through`. */
 export interface Piece {
   readonly conversationId: string
   readonly after: number
   readonly through: number
 }
 
-/** A message that is to be indexed. */
+/** A message to index. */
 export interface Unindexed {
   readonly conversationId: string
   readonly seq: number
@@ -111,7 +111,7 @@ SELECT conversation_id, seq, created_at FROM message_words
 WHERE words @@ $1::tsquery AND created_at >= $2 AND (created_at, conversation_id, seq) < ($3::bigint, $4::text, $5::bigint)`
 const NEWEST_FIRST = `ORDER BY created_at DESC, conversation_id DESC, seq DESC`
 
-/** Stops after a number of matches, which are any of them. */
+/** Finds any matches up to a number, and sorts them. */
 const FIND_SOME = `SELECT * FROM (${MATCHING} LIMIT $6) m ${NEWEST_FIRST}`
 
 const FIND_NEWEST = `${MATCHING} ${NEWEST_FIRST} LIMIT $6`
@@ -163,7 +163,7 @@ export class SearchRepo extends Context.Service<SearchRepo, {
   readonly read: (pieces: ReadonlyArray<Piece & { readonly direct: boolean }>) => Effect.Effect<ReadonlyArray<Unindexed>, Unavailable>
   /** Adds words of messages, except of those that have their words already. */
   readonly add: (rows: ReadonlyArray<WordsRow>) => Effect.Effect<void, Unavailable>
-  /** Stores new ranges. Leaves ranges as they are that have changed since they were read. */
+  /** Stores new ranges, except of conversations whose range has changed since it was read. */
   readonly move: (moves: ReadonlyArray<Move>) => Effect.Effect<void, Unavailable>
   /** A slice of the conversations whose first messages are not indexed yet, by id. */
   readonly pending: (
@@ -172,7 +172,7 @@ export class SearchRepo extends Context.Service<SearchRepo, {
   ) => Effect.Effect<ReadonlyArray<{ readonly conversationId: string; readonly range: Range }>, Unavailable>
   /**
    * Messages from `since` on and below a position that match the text of a `tsquery`, the newest first. If there are more than `limit`,
-   * they are the newest ones or, which is cheaper, any of them.
+   * `newest` returns the newest ones, and `some` returns any of them, which is cheaper.
    */
   readonly find: Record<
     "newest" | "some",

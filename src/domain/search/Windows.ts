@@ -23,8 +23,9 @@ const ofMonths = (last: number, first: number): Window => ({
   to: startOfDay((last + 1) * MONTH)
 })
 
-/** The days of a search that are looked at one by one, and then together, before its months. */
+/** The newest days of a search, which are searched before its months: the last day alone, then the others together. */
 const DAYS = 7
+/** The months of the parts after the days. The next part has all other months. */
 const MONTHS = [1, 3, 9]
 
 /**

@@ -12,13 +12,13 @@ import { wordsIn } from "./Words.ts"
 export const MOST_FIRST = 2_000
 /** Messages that are read at once. */
 const STEP = 50
-/** One statement adds about this many lexemes, because a statement stops the process on PGlite. */
+/** One statement adds about this many lexemes, because a statement blocks the event loop on PGlite. */
 const LEXEMES = 400
-/** How long the words of messages are made, or compared, before other work gets a turn. */
+/** How long words of messages are computed, or compared, before other work gets a turn. */
 export const TURN_MS = 5
 /** The job reads this many conversations at once, `STEP` messages together. */
 const CONVERSATIONS = 5
-/** Conversations that one statement leaves to the job. */
+/** The number of conversations that one statement adds to those of the job. */
 const LEFT = 200
 const SWEPT = { conversations: 50, messages: 20 }
 
@@ -35,7 +35,7 @@ export const isBehind = ({ hiddenThrough, lastSeq, range }: Searched): boolean =
 
 /** The next messages of a conversation to index, up to `most`, and what the range will be. Newer messages come first. */
 export const nextWork = (conversationId: string, lastSeq: number, range: Range | null, most: number, budget: number): Work => {
-  // If too many messages have come, the range begins again with the newest. What is indexed already costs little the second time.
+  // If too many messages have come, the range begins again with the newest. Messages that are indexed already cost little the second time.
   const known = range !== null && lastSeq - range.through <= budget ? range : null
   if (known !== null && known.through < lastSeq) {
     const through = Math.min(lastSeq, known.through + most)
@@ -49,9 +49,9 @@ export const nextWork = (conversationId: string, lastSeq: number, range: Range |
 const textOf = (content: string): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
 
 /**
- * The words of messages in `message_words`, a cache that searches fill. A send does not know it. The words of a conversation are those of
- * a range of its messages, whose end follows the newest message and whose beginning moves towards the first one. Several processes may
- * index the same messages: words are added once, and a range moves only from where it was read.
+ * The words of messages in `message_words`, a cache that searches fill. A send does not write to it. Of each conversation, one range of
+ * messages is indexed. The end of the range follows the newest message, and its beginning moves towards the first message. Several
+ * processes may index the same messages: words are added once, and a range moves only if it has not changed since it was read.
  */
 export class WordIndex extends Context.Service<WordIndex, {
   /**
@@ -122,7 +122,7 @@ export class WordIndex extends Context.Service<WordIndex, {
         return new Map(moves.map(({ conversationId, range }) => [conversationId, range]))
       })
 
-      /** Leaves conversations of which nothing is indexed yet to the job. */
+      /** Adds empty ranges for conversations of which nothing is indexed yet, so that the job indexes them. */
       const leave = Effect.fnUntraced(function*(conversations: ReadonlyArray<Searched>) {
         for (let at = 0; at < conversations.length; at += LEFT) {
           yield* repo.move(conversations.slice(at, at + LEFT).map(({ conversationId, lastSeq }) => ({

@@ -218,7 +218,7 @@ SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
 
-/** An event that was held back may be held back no longer, so `has_news` does not compare the time. */
+/** `has_news` does not compare `look_at` with the time, because an event can be free to post before the time up to which it was held back. */
 const WORK = `
 SELECT w.agent_id, w.url, w.secret, w.paused_until, w.inbox_no IS NOT NULL AS follows_inbox,
   (w.look_at IS NOT NULL OR (SELECT n.last_no > w.inbox_no FROM inboxes n WHERE n.agent_id = w.agent_id)) IS TRUE AS has_news, d.*

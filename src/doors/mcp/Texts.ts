@@ -62,8 +62,8 @@ export const tools = {
     title: "Search messages",
     description:
       "Finds messages by their words in all your conversations, newest first, also those that you sent. Use it before you say that " +
-      "something was not said or sent. If complete is false, older messages are still being indexed: ask again. Read around a hit with " +
-      "agentchat_get_conversation.",
+      "something was not said or sent. If complete is false, older messages are still being indexed: ask again. To read what stands around a " +
+      "message use agentchat_get_conversation.",
     arguments: {
       q: "Up to 8 words, all of which must occur. A * after 3 or more letters stands for any ending.",
       conversation_id: "Only this conversation.",
@@ -305,7 +305,7 @@ export const tools = {
       description: "What you do, as everybody sees it, at most 500 characters; empty removes it.",
       inbox_mode: "open: every agent may write to you first. contacts_only: only contacts may.",
       invite_policy: "open: every agent may invite you into groups. contacts_only: only contacts may.",
-      skills: "What you can do, at most 16, in place of all your skills so far; an empty list removes them. id: a–z, 0–9, hyphens. Others find you " +
+      skills: "What you can do: at most 16 skills, which replace all skills that you have now. An empty list removes them. id: a–z, 0–9, hyphens. Others find you " +
         "by tags: 1 to 8 for each skill."
     }
   },

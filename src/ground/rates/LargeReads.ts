@@ -74,7 +74,7 @@ export class LargeReads extends Context.Service<LargeReads, {
           message: queue === answers
             ? `You have ${slots} large answers under way, and may not have more at once: read them first.`
             : queue === searches
-            ? "You have a search under way, and others that wait for it: wait until it ends."
+            ? "A search of this agent is under way, and others wait for it. Wait until it ends."
             : `Your address has ${slots} uploads and downloads under way, and may not have more at once: wait until one of them ends.`,
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })

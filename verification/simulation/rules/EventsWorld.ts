@@ -277,7 +277,7 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
     )
     const url = `https://${name}.example.com/`
     const refresh = Effect.fnUntraced(function*(ttlMs: number) {
-      const start = { position: { no: model.reached, toldAt: null }, truncated: false }
+      const start = { position: { no: model.reached, reportedAt: null }, truncated: false }
       const { expiresAt, position, status } = yield* subscriptions.subscribe(bob, undefined, type, { url, secret: `whsec_${"a".repeat(32)}` }, start, ttlMs)
       model.expiresAt = expiresAt
       if (status === undefined) model.began()

@@ -22,8 +22,8 @@ const fromPs = async (entry: string): Promise<ReadonlyArray<number>> => {
 }
 
 /**
- * Ends the processes of a run that are left, with SIGKILL. They are found by the variable in their environment, so none is missed
- * although the connector crashed before it could note a process id, and none of another program is hit whose id was reused.
+ * Ends the processes of a run that are left, with SIGKILL. They are found by the variable in their environment. So no process is missed if
+ * the connector crashed before it stored a process id, and no process of another program is ended because it reuses an id.
  */
 export const endLeftovers = async (run: string): Promise<void> => {
   const entry = `${MARK}=${run}`

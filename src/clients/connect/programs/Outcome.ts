@@ -45,7 +45,7 @@ const objectsIn = (stdout: string, format: JsonReading["format"]): ReadonlyArray
 const lastText = (objects: ReadonlyArray<unknown>, { at, where = {} }: Found): string | undefined =>
   objects.filter((object) => matches(object, where)).map((object) => valueAt(object, at)).findLast((value) => typeof value === "string")
 
-/** Reads how a run ended. A program that exits with 0 has failed all the same if its output does not say that it succeeded. */
+/** Reads how a run ended. A program that exits with 0 has failed if its output does not report success. */
 export const readOutcome = (adapter: Adapter, ended: Ended, session: string | null): Outcome => {
   if (ended._tag === "TimedOut") return { _tag: "Failed", why: "the run took too long" }
   if (ended._tag === "TooMuchOutput") return { _tag: "Failed", why: "the run wrote too much" }

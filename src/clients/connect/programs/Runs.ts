@@ -50,7 +50,7 @@ export const environmentOf = ({ adapter, env, home }: Pick<RunPlace, "adapter" |
 export class Runs extends Context.Service<Runs, {
   /** Runs a program to its end. If this is interrupted, the program and its children are ended first. */
   readonly run: (request: RunRequest) => Effect.Effect<Ended>
-  /** Ends what is left of a run of a connector that crashed. */
+  /** Ends the processes that are left of a run of a connector that crashed. */
   readonly endLeftovers: (run: string) => Effect.Effect<void>
 }>()("parley/connect/Runs") {
   static readonly layer = (place: RunPlace) =>

@@ -67,7 +67,7 @@ const json = (response: ServerResponse, body: unknown): void => {
 }
 
 /**
- * Opens a way to `/mcp` for one run, on a port of 127.0.0.1, until the scope ends. The run has a token for this port and never the agent's
+ * Opens a port of 127.0.0.1 that gives one run access to `/mcp`, until the scope ends. The run has a token for this port and never the agent's
  * key. It gets the tools of the set `answer` (wire.md M), which neither wait nor acknowledge. The connector itself carries out
  * `agentchat_send_message` with `send`; the other calls go to the server.
  */

@@ -75,8 +75,8 @@ export interface ToolOutcome {
 
 /**
  * Runs a program that sends by itself. A message to the conversation is the answer, also if the run fails after it. A program with an entry
- * of its own for `/mcp` sends past the connector, so the history is asked too. A run that sent nothing must end with NO_REPLY: else it has
- * failed, because a final text is not sent in this mode.
+ * of its own for `/mcp` sends past the connector, so the history is read too. A run that sent nothing must end with NO_REPLY. Otherwise it
+ * has failed, because a final text is not sent in this mode.
  */
 export const withTools = (
   settings: { readonly handle: string; readonly key: string; readonly server: string },

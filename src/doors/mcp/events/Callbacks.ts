@@ -11,8 +11,9 @@ import type { CallbackReason } from "./EventErrors.ts"
 
 const MAX_ANSWER_BYTES = 4_096
 const PATIENCE = "10 seconds"
-/** Challenges of this process that are under way at once. A challenge that waits longer than this for its place is dropped. */
+/** The most challenges of this process that run at once, and that wait. */
 const PLACES = { inAll: 32, perAgent: 2, perHost: 8, waiting: { inAll: 1_000, perAgent: 10 } }
+/** A challenge is dropped after this time, its wait included. */
 const PATIENCE_WITH_PLACE = "20 seconds"
 
 /** Whether an answer repeats the challenge. */
@@ -39,8 +40,9 @@ export class Callbacks extends Context.Service<Callbacks, {
   /** Whether a URL is https, or http on a loopback address that the settings allow. */
   readonly isSecure: (url: string) => boolean
   /**
-   * Posts a challenge once and returns why the URL does not want events, or undefined if it repeats the challenge. The server posts only to
-   * URLs that do, so that nobody can make it post to a stranger's URL. Fails if too many challenges are under way.
+   * Posts a challenge once. Returns undefined if the answer repeats the challenge, otherwise the reason of the failure. The server posts
+   * events only to URLs that repeat it, so that nobody can make the server post to a stranger's URL. Fails if too many challenges are under
+   * way.
    */
   readonly challenge: (
     agentId: string,

@@ -13,7 +13,7 @@ import { type Candidate, isReported, type Occurrence, type Owner, received, wait
 const PAGE = { least: 10, most: 100 }
 /** Messages that one look reads. A longer inbox is reported by the looks that follow. */
 const MAX_READ = 1_000
-/** While a lease stands, the inbox is looked at again after this time at the latest, because a lease can end early. */
+/** The inbox of an agent with a lease is read again after this time at the latest, because a lease can end early. */
 const LEASE_MS = 15_000
 
 /** An occurrence, and the position of its subscription after it. */
@@ -26,7 +26,7 @@ export interface Reported {
 export interface Look {
   /** Oldest first. */
   readonly reported: ReadonlyArray<Reported>
-  /** How far everything was reported or need not be. */
+  /** The position up to which every message was reported or need not be. */
   readonly position: Position
   /** Whether the next look may find more at once. */
   readonly more: boolean
@@ -59,8 +59,8 @@ export class EventFeed extends Context.Service<EventFeed, {
     notBefore?: number
   ) => Effect.Effect<Look, Unavailable>
   /**
-   * What a look reported after a number and up to another, as far as it still waits: the occurrence, undefined if nothing does, or the
-   * time for which it is held back.
+   * Reads again what a look has reported between two inbox numbers, the first one exclusive. Returns the occurrence of the messages that
+   * still wait, undefined if none does, or the time for which a lease holds it back.
    */
   readonly again: (
     owner: Owner,
@@ -125,9 +125,9 @@ export class EventFeed extends Context.Service<EventFeed, {
         return sessions === 0 ? undefined : Math.min(Math.max(expiresIn * 1_000, 1_000), LEASE_MS)
       })
 
-      const quietFor = ({ arguments: { quietSeconds }, name }: EventType, { toldAt }: Position): number => {
-        if (name !== "inbox.waiting" || toldAt === null) return 0
-        const since = now() - toldAt
+      const quietFor = ({ arguments: { quietSeconds }, name }: EventType, { reportedAt }: Position): number => {
+        if (name !== "inbox.waiting" || reportedAt === null) return 0
+        const since = now() - reportedAt
         // A time ahead of the clock is from before the clock was set back.
         return since < 0 ? 0 : Math.max(0, quietSeconds * 1_000 - since)
       }
@@ -153,17 +153,17 @@ export class EventFeed extends Context.Service<EventFeed, {
           const isEdge = type.name === "inbox.waiting"
           const { found, more, no, skipped } = yield* read(owner, type, position.no, isEdge ? MAX_READ : limit, { notBefore })
           const [first, ...rest] = found
-          const { toldAt } = position
-          if (first === undefined) return { reported: [], position: { no, toldAt }, more, skipped, heldMs: undefined }
+          const { reportedAt } = position
+          if (first === undefined) return { reported: [], position: { no, reportedAt }, more, skipped, heldMs: undefined }
           const lease = yield* leaseOf(owner, type)
           if (lease !== undefined) return held(lease)
-          const after = { no, toldAt: isEdge ? now() : null }
+          const after = { no, reportedAt: isEdge ? now() : null }
           return {
             reported: isEdge
               ? [{ occurrence: waiting(subscription, owner, [first, ...rest]), after }]
-              : found.map((candidate) => ({ occurrence: one(owner, type, candidate), after: { no: candidate.inboxNo, toldAt: null } })),
+              : found.map((candidate) => ({ occurrence: one(owner, type, candidate), after: { no: candidate.inboxNo, reportedAt: null } })),
             position: after,
-            // After an edge, the next one has to wait.
+            // The next `inbox.waiting` has to wait for `quiet_seconds`.
             more: more && !isEdge,
             skipped,
             heldMs: more && isEdge ? type.arguments.quietSeconds * 1_000 : undefined
@@ -171,11 +171,11 @@ export class EventFeed extends Context.Service<EventFeed, {
         }),
         start: Effect.fn("EventFeed.start")(function*(owner, { arguments: { includeWaiting } }, cursor) {
           const head = yield* headOf(owner.id)
-          if (cursor === null) return { position: { no: includeWaiting ? 0 : head, toldAt: null }, truncated: false }
+          if (cursor === null) return { position: { no: includeWaiting ? 0 : head, reportedAt: null }, truncated: false }
           const position = decodeCursor(deliveries.ids, owner.id, cursor)
           if (position === undefined || position.no === head) return position && { position, truncated: false }
           // A number above the newest was assigned before a backup was restored.
-          if (position.no > head) return { position: { no: 0, toldAt: null }, truncated: true }
+          if (position.no > head) return { position: { no: 0, reportedAt: null }, truncated: true }
           return { position, truncated: !(yield* deliveries.has(owner.id, position.no + 1)) }
         }),
         cursorOf: (owner, position) => encodeCursor(deliveries.ids, owner.id, position)

@@ -107,7 +107,7 @@ export const makeEventMethods = Effect.gen(function*() {
       feed.look(agent, type, type.canonical, start.position, 1, start.notBefore),
       unavailable
     )
-    return skipped ? { position: first === undefined ? position : { no: first.after.no - 1, toldAt: null }, truncated: true } : start
+    return skipped ? { position: first === undefined ? position : { no: first.after.no - 1, reportedAt: null }, truncated: true } : start
   })
 
   const list = (params: Params) =>

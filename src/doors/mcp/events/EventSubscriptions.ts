@@ -3,10 +3,9 @@ import type { Batch } from "#ground/cluster/Job"
 import { Database } from "#ground/database/Sql"
 import { sha256 } from "#ground/platform/Ids"
 import { RateLimits } from "#ground/rates/RateLimits"
-import { iso } from "#ground/wire/Text"
 import { type RateLimited, Unauthorized, type Unavailable } from "#ground/wire/WireError"
 import { INBOX_EVENT } from "#domain/messages/Outbox"
-import { type Held, PostSources, type Rendered, type Rendering } from "#domain/webhooks/PostSources"
+import { PostSources } from "#domain/webhooks/PostSources"
 import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { PostFailed } from "#domain/webhooks/WebhookClient"
@@ -15,20 +14,16 @@ import { Callbacks } from "./Callbacks.ts"
 import type { Position } from "./EventCursor.ts"
 import { callbackFailed, type CallbackReason, type EventRefusal, forbidden, resourceExhausted, unavailable } from "./EventErrors.ts"
 import { EventFeed, type Start } from "./EventFeed.ts"
-import { type Delivery, EventSubscriptionsRepo, type NewSubscription, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
-import { type EventType, eventTypeOf, storedEventType } from "./EventTypes.ts"
+import { acceptedPosition, makeEventPosts, SUBSCRIPTION, WAKE, wakeType } from "./EventPosts.ts"
+import { EventSubscriptionsRepo, type NewSubscription } from "./EventSubscriptionsRepo.ts"
+import type { EventType } from "./EventTypes.ts"
 import type { Owner } from "./Occurrence.ts"
-
-/** The name of the wake webhook among the subscriptions, and the event of its posts (wire.md Q). */
-export const WAKE = "agent.wake"
-/** The header that names the subscription of a post. */
-const SUBSCRIPTION = "X-MCP-Subscription-Id"
 
 const MAX_SUBSCRIPTIONS = 20
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
 const TTL = { least: 60_000, most: DAY_MS }
-/** How long the secret before a change signs too. */
+/** How long the former secret signs too after a change. */
 const OLD_SECRET_MS = HOUR_MS
 /** How long the server remembers that a URL has answered a challenge. */
 const VERIFIED_MS = DAY_MS
@@ -36,10 +31,6 @@ const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, wind
 /** Subscriptions that an agent may make. Each leaves rows until the sweep of removed webhooks. Refreshing one does not count. */
 const MADE = { name: "event_subscriptions", limit: 60, windowMs: 60_000, window: "minute" }
 const SLICE = 500
-/** How long the event of a subscription without effect waits. The sweep removes the subscription meanwhile. */
-const ENDED_MS = 15_000
-/** Times to look again that differ by less are the same. */
-const SAME_MS = 1_000
 
 /** The address of a subscription, as its client gave it. */
 export interface Target {
@@ -57,26 +48,11 @@ export interface Subscribed {
   readonly status: { readonly active: boolean; readonly lastDeliveryAt: number | null; readonly lastError: CallbackReason | null } | undefined
 }
 
-/** What the outbox stores of an event: the numbers of the inbox after which and up to which it reports. */
-interface Subject {
-  readonly from: number
-  readonly through: number
-  readonly eventId: string
-}
-
-/** The id of a subscription. It depends on nothing else, so a client that has lost it gets it again. */
+/** The id of a subscription. A client that has lost the id gets the same id again, because it is made of the arguments alone. */
 export const subscriptionId = (agentId: string, url: string, { canonical, name }: EventType): string =>
   `sub_${sha256(JSON.stringify([agentId, url, name, canonical])).toString("hex").slice(0, 32)}`
 
 const wakeId = (agentId: string): string => `wake_${agentId}`
-
-/** The wake webhook reports that something waits, at most every ten seconds. */
-const wakeType = (): EventType => eventTypeOf("inbox.waiting", {}) as EventType
-
-const typeOf = ({ arguments: given, name }: StoredSubscription): EventType | undefined =>
-  name === WAKE ? wakeType() : storedEventType(name, given)
-
-const ownerOf = ({ agentId, handle }: StoredSubscription): Owner => ({ id: agentId, handle })
 
 /** The category of the reason why an attempt failed, as the outbox stores it. */
 const categoryOf = (failure: string | null): CallbackReason | null => {
@@ -106,10 +82,10 @@ const refusalOf = (failure: EventRefusal | ChallengeFailed | RateLimited | Unaut
 }
 
 /**
- * Subscriptions of MCP Events by webhook, and wake webhooks (wire.md Q). Each has a webhook that follows the inbox of its agent, which posts
- * one event at a time, in the order of the inbox. Sending a message writes nothing for them: the webhook is woken after the commit, and
- * the sweep of the outbox finds webhooks whose inbox has newer messages. A subscription that posts no longer, because its receiver fails,
- * is suspended and leaves nothing out.
+ * Subscriptions of MCP Events by webhook, and wake webhooks (wire.md Q). Each has a webhook that follows the inbox of its agent and posts one
+ * event at a time, in the order of the inbox (EventPosts.ts). A send writes nothing for a subscription. The webhook is woken after the
+ * commit, and the sweep of the outbox finds webhooks whose inbox has newer messages. If the receiver fails for too long, the subscription
+ * is suspended. It leaves out no event.
  */
 export class EventSubscriptions extends Context.Service<EventSubscriptions, {
   /** Makes a subscription, or refreshes the one with the same URL and type. The URL has been checked. */
@@ -123,7 +99,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
   ) => Effect.Effect<Subscribed, EventRefusal>
   /** Removes a subscription, if there is one. */
   readonly unsubscribe: (agentId: string, url: string, type: EventType) => Effect.Effect<void, Unavailable>
-  /** Sets the wake webhook of an agent in place of the one before. The URL has been checked. */
+  /** Sets the wake webhook of an agent, which replaces the former one. The URL has been checked. */
   readonly setWake: (
     owner: Owner,
     connectionId: string | undefined,
@@ -145,60 +121,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       const { transaction } = yield* Database
       const webhooks = yield* Webhooks
       const now = () => clock.currentTimeMillisUnsafe()
-
-      const positionOf = ({ inboxNo, name, toldAt }: StoredSubscription): Position => ({
-        no: inboxNo,
-        toldAt: name === "message.received" ? null : toldAt
-      })
-
-      const fill = Effect.fnUntraced(function*(webhookId: string) {
-        const stored = yield* repo.ofWebhook(webhookId, now())
-        const type = stored && typeOf(stored)
-        if (stored === undefined || type === undefined) return false
-        const { inboxNo: from } = stored
-        const { heldMs, more, position, reported: [first] } = yield* feed.look(ownerOf(stored), type, stored.id, positionOf(stored), 1)
-        const at = now()
-        const step = (inboxNo: number, lookAt: number | null, subject: string | null) =>
-          webhooks.step({ id: webhookId, from, inboxNo, lookAt, subject, at })
-        if (first !== undefined) {
-          const through = first.after.no
-          const subject: Subject = {
-            from: type.name === "message.received" ? through - 1 : from,
-            through,
-            eventId: first.occurrence.eventId
-          }
-          yield* step(through, null, JSON.stringify(subject))
-          return true
-        }
-        const lookAt = heldMs === undefined ? null : at + heldMs
-        // A time that is stored already stays, if it is early enough. So messages that come during a lease cause no writes.
-        const isStored = lookAt === null ? stored.lookAt === null : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS
-        if (position.no !== from || !isStored) yield* step(position.no, lookAt, null)
-        return heldMs === undefined ? more : { heldMs }
-      })
-
-      const render = Effect.fnUntraced(function*(
-        { createdAt, secret, subject, webhookId }: Rendering
-      ): Effect.fn.Return<Rendered | Held | undefined, Unavailable> {
-        const stored = yield* repo.ofWebhook(webhookId, now())
-        const type = stored && typeOf(stored)
-        if (stored === undefined || type === undefined) return { heldMs: ENDED_MS }
-        const { eventId, from, through } = JSON.parse(subject) as Subject
-        const owner = ownerOf(stored)
-        const found = yield* feed.again(owner, type, stored.id, from, through)
-        if (found === undefined || "heldMs" in found) return found
-        if (stored.name === WAKE) {
-          const { conversation_count: conversations, waiting } = found.data
-          const body = JSON.stringify({ event: WAKE, timestamp: iso(createdAt), data: { waiting, conversations } })
-          return { body, headers: (attempt) => signedHeaders({ ...attempt, secret, body, event: WAKE }) }
-        }
-        const cursor = feed.cursorOf(owner, { no: through, toldAt: type.name === "message.received" ? null : createdAt })
-        const body = JSON.stringify({ ...found, eventId, cursor })
-        const { oldSecret, oldSecretUntil } = stored
-        const secrets = [secret, ...(oldSecret !== null && (oldSecretUntil ?? 0) > now() ? [oldSecret] : [])]
-        return { body, headers: ({ at }) => ({ ...standardHeaders({ secrets, body, id: eventId, at }), [SUBSCRIPTION]: stored.id }) }
-      })
-      ;(yield* PostSources).register(INBOX_EVENT, { fill, render })
+      ;(yield* PostSources).register(INBOX_EVENT, yield* makeEventPosts)
 
       /** Challenges a URL, unless it has answered a challenge of this agent lately, and returns when it answered. */
       const verify = Effect.fnUntraced(function*(
@@ -222,10 +145,6 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
         yield* webhooks.holdOwner(agentId)
         if (key === null || (yield* repo.keyOf(agentId)) !== key) return yield* new Unauthorized()
       })
-
-      /** The position up to which everything was accepted or need not be posted. */
-      const acceptedBy = (stored: StoredSubscription, { subject }: Delivery): Position =>
-        subject === null ? positionOf(stored) : { no: (JSON.parse(subject) as Subject).from, toldAt: null }
 
       /** Removes what is left of a subscription, and stores it with a new webhook that follows the inbox from a number. */
       const store = Effect.fnUntraced(function*(subscription: Omit<NewSubscription, "webhookId">, target: Target, inboxNo: number, at: number) {
@@ -276,7 +195,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
             yield* repo.refresh({ ...given, webhookId }, stored.secret === secret ? undefined : { secret: stored.secret, until: at + OLD_SECRET_MS })
             return {
               webhookId,
-              position: acceptedBy(stored, delivery),
+              position: acceptedPosition(stored, delivery),
               status: { active: stored.active, lastDeliveryAt: delivery.lastDeliveryAt, lastError: categoryOf(delivery.failure) }
             }
           }))
@@ -297,9 +216,9 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
           const wake = { id: wakeId(agentId), agentId, name: WAKE, arguments: "{}", connectionId: connectionId ?? null, expiresAt: null, verifiedAt }
           const webhookId = yield* transaction(Effect.gen(function*() {
             yield* holdKey(agentId, key)
-            // A wake webhook that is set again, after a suspension for example, goes on where the one before has stopped.
+            // A wake webhook that is set again, after a suspension for example, goes on where the former one stopped.
             const before = yield* repo.find(wake.id, at)
-            const from = before === undefined ? start?.position : acceptedBy(before, yield* repo.delivery(before.webhookId))
+            const from = before === undefined ? start?.position : acceptedPosition(before, yield* repo.delivery(before.webhookId))
             return yield* store(wake, target, from?.no ?? 0, at)
           }))
           actors.wake(webhookId)

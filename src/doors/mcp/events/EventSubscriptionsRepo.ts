@@ -18,7 +18,7 @@ export interface StoredSubscription {
   /** False if its posts are suspended. */
   readonly active: boolean
   readonly inboxNo: number
-  readonly toldAt: number | null
+  readonly reportedAt: number | null
   readonly lookAt: number | null
 }
 
@@ -55,7 +55,7 @@ WHERE (s.expires_at IS NULL OR s.expires_at > $1)
 
 const COLUMNS = `s.webhook_id AS "webhookId", s.id, s.agent_id AS "agentId", a.handle, s.name, s.arguments, s.expires_at AS "expiresAt",
   s.verified_at AS "verifiedAt", s.old_secret AS "oldSecret", s.old_secret_until AS "oldSecretUntil", w.secret, w.active,
-  w.inbox_no AS "inboxNo", w.told_at AS "toldAt", w.look_at AS "lookAt"`
+  w.inbox_no AS "inboxNo", w.told_at AS "reportedAt", w.look_at AS "lookAt"`
 
 const FIND = `SELECT ${COLUMNS} ${LIVE} AND s.id = $2`
 const OF_WEBHOOK = `SELECT ${COLUMNS} ${LIVE} AND s.webhook_id = $2`

@@ -98,11 +98,11 @@ const payloads: Readonly<Record<EventName, object>> = {
   "inbox.waiting": {
     type: "object",
     properties: {
-      waiting: { type: "integer", description: "How many messages came since the last event and still wait." },
-      conversation_count: { ...integer, description: "In how many conversations." },
+      waiting: { type: "integer", description: "The number of messages that came since the last event and still wait." },
+      conversation_count: { ...integer, description: "The number of their conversations." },
       conversations: {
         type: "array",
-        description: "The 20 conversations with most of these messages.",
+        description: "The 20 conversations with the most of these messages.",
         items: { type: "object", properties: { conversation_id: string, waiting: integer } }
       }
     }

@@ -27,8 +27,8 @@ export class WakeWebhookApi extends HttpApiGroup.make("wake")
       error: WebhookUnreachable
     }).middleware(Idempotency).annotate(UnstoredStatus, UNREACHABLE_STATUS).annotateMerge(documented({
       summary: "Set your wake webhook",
-      description: "Sets the URL to which the server posts that something waits in the caller's inbox, at most once in ten seconds and without " +
-        "saying what. It replaces the URL before. The server first posts a challenge, which the URL must repeat in its answer.",
+      description: "Sets the URL to which the server posts when messages wait in the caller's inbox, at most once in ten seconds. A post has nothing " +
+        "of their content. The URL replaces the former one. The server first posts a challenge, which the URL must repeat in its answer.",
       body: { url: "https://ada.example.com/wake", secret: "a long and random text" },
       answer: { state: "active" }
     })),
@@ -39,5 +39,5 @@ export class WakeWebhookApi extends HttpApiGroup.make("wake")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Wake webhook", description: "A URL that is told that something waits." }))
+  .annotateMerge(OpenApi.annotations({ title: "Wake webhook", description: "A URL to which the server posts when messages wait." }))
 {}

@@ -16,7 +16,7 @@ export const Deletion = ({ onDeleted, session }) => {
           <ul class="losses">
             <li>The key and all connections stop working, and webhooks are removed.</li>
             <li>@${session.handle} leaves all its groups. Where it was the last admin, another member becomes one.</li>
-            <li>It disappears from the contacts of others. Messages that it has not received yet are lost to it.</li>
+            <li>It disappears from the contacts of others. It does not receive the messages that still wait for it.</li>
             <li>Nobody can register the handle again, not even you. The e-mail address can be used for another agent.</li></ul>
           <p class="hint">The messages that it sent stay with the agents that received them, under its handle, without its name and picture.</p>
           <${ByHandle} handle=${session.handle} action="Delete the account" busy=${busy} onConfirm=${during(async () => {

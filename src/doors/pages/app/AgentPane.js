@@ -41,7 +41,7 @@ export const Acknowledger = ({ session }) => {
 const NoticeLine = ({ notice: { action, id, text }, session }) => {
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null))
   useEffect(() => {
-    // What was acted on is gone, and the focus was in it.
+    // The action has removed the element that had the focus.
     if (action !== undefined && document.activeElement === document.body) button.current?.focus()
   }, [])
   return html`<p class="notice"><span>${text}</span>
@@ -70,7 +70,7 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
     opened.current = place
   }, [place])
   const write = (/** @type {string} */ handle) => {
-    session.write(handle)
+    session.openWith(handle)
     setTab("conversations")
   }
   return html`<section class="pane" ref=${pane} data-open=${place === null ? "list" : "thread"} aria-label=${`Agent @${session.handle}`}>

@@ -36,7 +36,8 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
   const [problem, setProblem] = useState(/** @type {string | null} */ (null))
   const field = useRef(/** @type {HTMLTextAreaElement | null} */ (null))
   const chooser = useRef(/** @type {HTMLInputElement | null} */ (null))
-  const told = useRef(0)
+  /** When the last typing signal was sent; 0 after the signal that the typing has stopped. */
+  const signalledAt = useRef(0)
   const first = useRef(true)
   const to = target.startsWith("@") ? { to: target.slice(1) } : { conversation_id: target }
 
@@ -60,11 +61,11 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
     session.drafts.set(target, { ...session.drafts.of(target), text: next })
     if (conversation === null) return
     if (next === "") {
-      if (told.current !== 0) session.typed(conversation, false)
-      told.current = 0
-    } else if (Date.now() - told.current > TYPING_MS) {
-      told.current = Date.now()
-      session.typed(conversation, true)
+      if (signalledAt.current !== 0) session.signalTyping(conversation, false)
+      signalledAt.current = 0
+    } else if (Date.now() - signalledAt.current > TYPING_MS) {
+      signalledAt.current = Date.now()
+      session.signalTyping(conversation, true)
     }
   }
 

@@ -18,7 +18,7 @@ export const titleOf = ({ group_name: name, participants: [other], type }) =>
 /** The target of messages to a conversation, as the outbox and the drafts name it. @param {Conversation} conversation */
 const targetOf = ({ id, participants: [other], type }) => type === "group" ? id : `@${other?.handle}`
 
-/** What is said last in a conversation. A change of a group is said by nobody. @param {Conversation} conversation */
+/** The beginning of the last message of a conversation. A system message has no sender. @param {Conversation} conversation */
 const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_message_type: type }) =>
   type === "system" ? "The group changed" : `${own ? "You: " : ""}${preview ?? ""}`
 

@@ -35,7 +35,7 @@ const Chip = ({ session }) => {
   </span>`
 }
 
-/** Says for which agent a link is that the page cannot open. */
+/** Names the agent of a link that the page cannot open because this agent is not signed in. */
 const ForAnother = () =>
   awaited.value === null || waiting.value > 0 ? null : html`<p class="banner" role="status">This link is for <span class="handle">@${awaited.value.handle}</span>,
     which is not signed in here.${sessions.value.length === 0 ? null : html`<button type="button" onClick=${() => adding.value = true}>Sign in</button>`}</p>`

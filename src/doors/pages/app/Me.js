@@ -14,7 +14,7 @@ import { Careful, OneField } from "../shared/Widgets.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** How the agent is shown as present. @param {{ session: Session }} props */
+/** The presence that contacts of the agent see. @param {{ session: Session }} props */
 const OwnPresence = ({ session }) => {
   const presence = session.presences.all.value.get(session.handle)
   useEffect(() => void session.presences.ask([session.handle]), [])

@@ -14,7 +14,7 @@ import { completed, mentionAt, offered } from "../tab/Mentions.js"
  * Completes handles after `@` in a text field. The arrow keys choose, Enter and Tab complete, Escape closes the list.
  * @param {object} options
  * @param {Session} options.session
- * @param {string} options.target whom the text is for; another target offers other agents
+ * @param {string} options.target the recipient of the text, on which the offered agents depend
  * @param {string} options.text
  * @param {{ current: HTMLTextAreaElement | null }} options.field
  * @param {(text: string) => void} options.onText

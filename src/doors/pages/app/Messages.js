@@ -13,6 +13,28 @@ import { VirtualList } from "./VirtualList.js"
 const seen = () => document.visibilityState === "visible" && document.hasFocus()
 
 /**
+ * Marks a conversation as read while its newest message is drawn and the person can see the page.
+ * @param {Session} session
+ * @param {string} id
+ * @param {number | undefined} seq the seq of the newest message; undefined if it is not drawn
+ */
+const useReading = (session, id, seq) => {
+  const unread = session.conversations.list.value.find((one) => one.id === id)?.unread_count ?? 0
+  useEffect(() => {
+    const mark = () => {
+      if (seq !== undefined && unread > 0 && seen()) session.markRead(id, seq)
+    }
+    mark()
+    document.addEventListener("visibilitychange", mark)
+    addEventListener("focus", mark)
+    return () => {
+      document.removeEventListener("visibilitychange", mark)
+      removeEventListener("focus", mark)
+    }
+  }, [seq, unread, session.link.value.kind])
+}
+
+/**
  * The messages of a conversation, as a feed that the arrow keys walk through.
  * @param {object} props
  * @param {Session} props.session
@@ -40,18 +62,7 @@ export const Messages = ({ at, id, onReply, session }) => {
   const newest = messages.at(-1)
   const marked = at === undefined ? undefined : messages.find(({ seq }) => seq === at)
 
-  useEffect(() => {
-    const look = () => {
-      if (end && !newer && seen() && newest !== undefined && (item?.unread_count ?? 0) > 0) session.read(id, newest.seq)
-    }
-    look()
-    document.addEventListener("visibilitychange", look)
-    addEventListener("focus", look)
-    return () => {
-      document.removeEventListener("visibilitychange", look)
-      removeEventListener("focus", look)
-    }
-  }, [end, newer, newest?.seq, item?.unread_count, session.link.value.kind])
+  useReading(session, id, end && !newer ? newest?.seq : undefined)
   useEffect(() => {
     if (newest !== undefined && newest.sender !== session.handle) setSaid(`@${newest.sender}: ${newest.content.text ?? "a message without text"}`)
   }, [newest?.id])

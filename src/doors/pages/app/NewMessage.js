@@ -25,7 +25,7 @@ export const NewMessage = ({ onDone, session }) => {
       session.notices.attempt(async () => {
         const handle = text.replace(/^@/, "").toLowerCase()
         await session.api.get(`v1/agents/${encodeURIComponent(handle)}`)
-        session.write(handle)
+        session.openWith(handle)
         onDone()
       })} />
     <h3 class="label">Make a group</h3>

@@ -27,7 +27,7 @@ const Hit = ({ hit, session }) => {
 }
 
 /**
- * The field that searches an agent's messages, and what was found in place of `children`. A hit opens the conversation at the message.
+ * The field that searches an agent's messages. The results replace `children`. A hit opens the conversation at the message.
  * @param {{ session: Session, children: any }} props
  */
 export const Search = ({ children, session }) => {

@@ -80,7 +80,7 @@ export const save = (blob, name) => {
 const MOST_KEPT = 100
 const MOST_BYTES = 100_000_000
 
-/** What a session has fetched about files. A row that is drawn again after scrolling fetches nothing again. */
+/** The files and descriptions of files that a session has fetched. A row that is drawn again after scrolling fetches nothing again. */
 export class Files {
   /** @param {Api} api */
   constructor(api) {

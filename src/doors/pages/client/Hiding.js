@@ -10,12 +10,12 @@ import { textOf } from "./Api.js"
  * @import { Signal } from "@preact/signals"
  */
 
-/** For how long a message or conversation that was hidden can be shown again, in milliseconds. */
+/** How long *Hide* can be undone, in milliseconds. */
 export const UNDO_MS = 10_000
 
 /**
- * The messages and conversations that the person has hidden, until the server knows. No call takes hiding back, so the page waits before it
- * calls. A page that is closed meanwhile calls at once, because the person has confirmed.
+ * The messages and conversations that the person has hidden, until the server has hidden them. The API cannot undo this, so the page waits
+ * for `UNDO_MS` before it calls. A page that is closed meanwhile calls at once, because the person has confirmed.
  */
 export class Hiding {
   /** @param {Api} api @param {Timers} timers @param {Notices} notices @param {Conversations} conversations */
@@ -24,7 +24,7 @@ export class Hiding {
     this.api = api
     this.timers = timers
     this.notices = notices
-    /** What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice: string, timer: ReturnType<typeof setTimeout> }>>} */
+    /** What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice: string, onDone: () => void, timer: ReturnType<typeof setTimeout> }>>} */
     this.waiting = signal(new Map())
   }
 
@@ -73,10 +73,10 @@ export class Hiding {
       }
       this.undo(id)
     })
-    this.waiting.value = new Map(this.waiting.peek()).set(id, { path, notice, timer })
+    this.waiting.value = new Map(this.waiting.peek()).set(id, { path, notice, onDone, timer })
   }
 
-  /** Shows it again, without a call. @param {string} id */
+  /** Shows a hidden message or conversation again, without a call. @param {string} id */
   undo(id) {
     const entry = this.waiting.peek().get(id)
     if (entry === undefined) return
@@ -85,10 +85,11 @@ export class Hiding {
     this.waiting.value = new Map([...this.waiting.peek()].filter(([other]) => other !== id))
   }
 
-  /** Calls at once for all that wait. The page does not wait for the answers, because it may be closing. */
+  /** Calls the API at once for everything that waits. The page does not wait for the answers, because it may be closing. */
   flush() {
-    for (const [id, { path }] of this.waiting.peek()) {
+    for (const [id, { onDone, path }] of this.waiting.peek()) {
       this.api.parting("DELETE", path)
+      onDone()
       this.undo(id)
     }
   }

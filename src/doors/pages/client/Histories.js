@@ -49,7 +49,7 @@ export class Histories {
   }
 
   /**
-   * Runs a read. `step` gets whether the read still may change the timeline.
+   * Runs a read. `step` gets a function that says whether the read may still change the timeline.
    * @param {string} id
    * @param {(valid: () => boolean) => Promise<void>} step
    */
@@ -75,7 +75,7 @@ export class Histories {
     } else if (!error.passing) this.notices.note(error.message)
   }
 
-  /** Reads the newest messages. If older ones are loaded without them, replaces those. @param {string} id */
+  /** Reads the newest messages. If only older messages are loaded, the newest replace them. @param {string} id */
   newest(id) {
     const timeline = this.timeline(id)
     if (timeline.peek().newer) {

@@ -2,7 +2,7 @@ import { ofBrowser, ofTab, store, stored } from "../tab/Stored.js"
 
 const NAME = "parley.keys"
 
-/** Fails with words for a person if this cannot be a key. @param {string} text */
+/** Fails if this cannot be a key. The message of the failure is for a person. @param {string} text */
 export const assertKey = (text) => {
   if (!/^ac_[\w-]{43}$/.test(text)) throw new Error("This is not a key: keys begin with ac_ and have 46 characters.")
 }
@@ -42,9 +42,9 @@ const add = (storage, entry) => {
 export const keepInTab = (key, watching) => add(ofTab, { key, watching })
 
 /** Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean} watching */
-export const keep = (key, watching) => add(ofBrowser, { key, watching })
+export const keepInBrowser = (key, watching) => add(ofBrowser, { key, watching })
 
-/** Stores a new key in the place of the former key, where that was kept. @param {string} former @param {string} key */
+/** Replaces a former key by the new key wherever the former key is stored. @param {string} former @param {string} key */
 export const replace = (former, key) => {
   for (const storage of [ofTab, ofBrowser]) write(storage, keysIn(storage).map((one) => one.key === former ? { ...one, key } : one))
 }

@@ -4,7 +4,7 @@
  * @import { Conversations } from "./Conversations.js"
  */
 
-/** The agents that a text may name. */
+/** The agents that the composer offers after `@`. */
 export class Mentions {
   /** @param {Api} api @param {Conversations} conversations @param {() => string} handle the agent's own handle */
   constructor(api, conversations, handle) {

@@ -26,9 +26,11 @@ export class Presences {
   async ask(handles) {
     const asked = [...new Set(handles)].slice(0, 100)
     if (asked.length === 0) return
+    const before = this.all.peek()
     const { presences } = await this.api.post("v1/presence/batch", { handles: asked }).catch(() => ({ presences: [] }))
     const all = new Map(this.all.peek())
-    for (const presence of presences) all.set(presence.handle, presence)
+    // A presence that has changed meanwhile is newer than the answer.
+    for (const presence of presences) if (all.get(presence.handle) === before.get(presence.handle)) all.set(presence.handle, presence)
     this.all.value = all
   }
 

@@ -13,8 +13,8 @@ const BEFORE = 50
 const MOST = 180
 
 /**
- * What to ask the server for while a person types: the last word may go on, if it has at least three letters. Undefined if there is too
- * little to search for.
+ * The query for the text that a person has typed so far. A last word of at least three letters also finds longer words, because the person
+ * may still be typing it. Undefined if the text is too short for a search.
  * @param {string} typed
  */
 export const queryOf = (typed) => {
@@ -50,12 +50,13 @@ export const excerptOf = (text, highlights) => {
   ]
 }
 
-/** How long the typing must pause before a search, and before an incomplete search is repeated, in milliseconds. */
+/** A search begins when nothing was typed for this time, in milliseconds. */
 const PAUSE_MS = 350
+/** The time after which an incomplete search is repeated, in milliseconds. */
 const AGAIN_MS = 2_000
-/** How often an incomplete search is repeated without being asked. */
+/** How often an incomplete search is repeated automatically. */
 const MOST_REPEATS = 4
-/** The most pages that are read for one that has messages. */
+/** The most pages that are read until one has messages. */
 const MOST_PAGES = 5
 
 /** @typedef {{ readonly messages: Found["messages"], readonly next: string | null, readonly complete: boolean }} Hits */

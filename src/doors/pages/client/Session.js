@@ -58,7 +58,7 @@ export class Session {
     this.incoming = []
     /** @type {AgentSocket | undefined} */
     this.socket = undefined
-    /** When the newest message was sent that existed before the first connect. Older ones are no news. @type {string | undefined} */
+    /** When the newest message was sent that existed at the first connect. Older messages cause no notification. @type {string | undefined} */
     this.since = undefined
   }
 
@@ -83,7 +83,7 @@ export class Session {
         this.link.value = link
       },
       hello: () => void this.refresh(),
-      frame: (type, payload) => this.hear(type, payload)
+      frame: (type, payload) => this.receive(type, payload)
     })
   }
 
@@ -94,7 +94,7 @@ export class Session {
     this.end()
   }
 
-  /** Goes on with another key of the agent. The server refuses the former key. @param {string} key */
+  /** Connects with a new key of the agent, because the server refuses the former key. @param {string} key */
   renew(key) {
     this.key = key
     this.api.key = key
@@ -119,14 +119,14 @@ export class Session {
     ]).catch((error) => this.notices.note(textOf(error)))
     if (this.conversations.listed.peek()) this.since ??= this.conversations.list.peek()[0]?.last_message_at ?? ""
     const place = this.conversations.place.peek()
-    if (place?.id === null && place.handle !== null) this.write(place.handle)
+    if (place?.id === null && place.handle !== null) this.openWith(place.handle)
     this.outbox.flush()
     this.states.follow()
     await this.presences.ask(this.conversations.list.peek().flatMap(({ participants }) => participants.map(({ handle }) => handle)))
   }
 
-  /** @param {string} type @param {any} payload */
-  hear(type, payload) {
+  /** Handles a frame of the socket. @param {string} type @param {any} payload */
+  receive(type, payload) {
     switch (type) {
       case "message.new": {
         this.incoming.push(payload)
@@ -215,20 +215,20 @@ export class Session {
   /** Opens what a URL names. @param {Place | null} place */
   go(place) {
     if (place === null) this.conversations.place.value = null
-    else if (place.id === null) this.write(place.handle ?? "")
+    else if (place.id === null) this.openWith(place.handle ?? "")
     else if (place.at === undefined) this.open(place.id)
     else this.openAt(place.id, place.at)
   }
 
   /** Opens the conversation with an agent, also if the conversation does not exist yet. @param {string} handle */
-  write(handle) {
+  openWith(handle) {
     const there = this.conversations.list.peek().find(({ participants, type }) => type === "direct" && participants[0]?.handle === handle)
     if (there === undefined) this.conversations.place.value = { id: null, handle }
     else this.open(there.id)
   }
 
   /** Tells the server that a person has read everything up to this seq. @param {string} id @param {number} seq */
-  read(id, seq) {
+  markRead(id, seq) {
     const item = this.conversations.list.peek().find((one) => one.id === id)
     if (this.watching || item === undefined || item.unread_count === 0) return
     if (this.socket?.say({ type: "message.read_ack", payload: { conversation_id: id, through_seq: seq } }) !== true) return
@@ -236,11 +236,11 @@ export class Session {
   }
 
   /** Tells the others in the conversation that the agent is typing, or has stopped. @param {string} id @param {boolean} writing */
-  typed(id, writing) {
+  signalTyping(id, writing) {
     this.socket?.say({ type: writing ? "typing.start" : "typing.stop", payload: { conversation_id: id } })
   }
 
-  /** @param {Message} message @param {Outgoing} outgoing */
+  /** Handles the answer to a send: the stored message takes the place of the outgoing one. @param {Message} message @param {Outgoing} outgoing */
   stored(message, outgoing) {
     const id = message.conversation_id
     batch(() => {

@@ -13,7 +13,7 @@ import { save } from "../client/Files.js"
 const pictures = /^image\/(png|jpeg|gif|webp)$/
 /** The largest picture that is shown without a click, in bytes. */
 const LARGEST_SHOWN = 5_000_000
-/** A row asks about its file after this time, in milliseconds, so that rows that are scrolled past ask nothing. */
+/** A row requests the description of its file after this time, in milliseconds. Rows that are scrolled past therefore request nothing. */
 const PAUSE_MS = 150
 
 /** @param {unknown} error */

@@ -23,8 +23,8 @@ const Text = ({ isPlain, tab, text }) => {
 }
 
 /**
- * What a message says: its text, its data and its file. It is drawn anew only when one of its properties changes, not on every scroll.
- * @param {{ session: Session, content: Message["content"], active: boolean, isPlain: boolean }} props `isPlain`: without any formatting
+ * What a message says: its text, its data and its file. It is drawn again only when one of its properties changes, and not on every scroll.
+ * @param {{ session: Session, content: Message["content"], active: boolean, isPlain: boolean }} props `isPlain` shows the content without formatting
  */
 export const Content = ({ active, content: { attachment_id: file, data, text = "" }, isPlain, session }) => {
   const tab = active ? 0 : -1

@@ -1,4 +1,4 @@
-/** A value is small if it has at most so many entries with all their parts, on at most so many levels. */
+/** A value is small if it has at most `SMALL` entries on all levels together, and at most `SHALLOW` levels. */
 const SMALL = 60
 const SHALLOW = 6
 
@@ -6,7 +6,7 @@ const SHALLOW = 6
 export const entriesOf = (value) => typeof value === "object" && value !== null ? Object.entries(value) : undefined
 
 /**
- * How many more entries may follow after all of those of a value; negative if the value has too many, or too many levels.
+ * Subtracts the number of a value's entries on all levels from `left`. The result is negative if the value has too many entries or levels.
  * @param {unknown} value
  * @param {number} left
  * @param {number} depth
@@ -27,7 +27,8 @@ const leftAfter = (value, left, depth) => {
 export const isSmall = (value) => leftAfter(value, SMALL, 1) >= 0
 
 /**
- * The object or array that a text is as JSON; undefined if the text is none, or has digits that a number of JavaScript cannot hold.
+ * Parses a text that is a JSON object or array. Returns undefined for any other text, and for an empty object or array. Texts with 16 digits
+ * in a row are not parsed either, because a number of JavaScript cannot hold them exactly.
  * @param {string} text
  * @returns {unknown}
  */

@@ -11,8 +11,8 @@ export const decoded = (text) => text.replace(/&(amp|lt|gt|quot|apos|nbsp);/g, (
 const shortened = (text) => text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`
 
 /**
- * The address of a link as the browser opens it, and as it is shown; undefined if the link must not be opened. Only absolute addresses of
- * web pages and mail addresses are opened, without credentials, which can hide the host.
+ * The address of a link as the browser opens it, and as the page shows it. Undefined if the link must not be opened: only absolute http,
+ * https and mailto URLs are opened. URLs with credentials are not opened, because credentials can hide the host.
  * @param {string} href
  */
 export const linkOf = (href) => {
@@ -31,7 +31,7 @@ export const linkOf = (href) => {
 }
 
 /**
- * Whether a link's text says by itself where the link leads.
+ * Whether a link's text is its address.
  * @param {string} text
  * @param {{ readonly href: string }} link
  */

@@ -5,12 +5,12 @@ import { decoded, linkOf, saysTarget } from "./Links.js"
 /** @import { Token, Tokens } from "marked" */
 
 /**
- * What the elements of one text have in common: the tabindex of what can be focused, and whether they are inside of a link.
+ * Where an element stands: `tab` is the tabindex of elements that can be focused, and `inLink` says whether the element is inside a link.
  * @typedef {{ readonly tab: number, readonly inLink?: boolean }} Within
  */
 
 /**
- * A link that shows where it leads. What must not be opened is shown as it is written.
+ * A link with its address beside it. A link that must not be opened is shown as its source text.
  * @param {Tokens.Link | Tokens.Image} token
  * @param {Within} within
  */
@@ -46,7 +46,7 @@ const table = ({ header, rows }, within) => {
 }
 
 /**
- * One token as an element or as text. Markup that the lexer calls HTML is shown as it is written.
+ * One token as an element or as text. HTML is shown as its source text.
  * @param {Token} given
  * @param {Within} within
  * @returns {any}

@@ -2,15 +2,15 @@ import { Lexer, Tokenizer } from "marked"
 
 /** @import { Token } from "marked" */
 
-/** The most characters that one paragraph, heading, table cell or other run of text may have to be searched for formatting. */
+/** A paragraph, heading, table cell or other run of text with more characters is not searched for formatting. */
 const LONGEST_RUN = 4_000
-/** How deep quotes and lists may be nested, and how deep emphasis and links. Deeper ones are shown as they are written. */
+/** How deep quotes and lists may be nested, and how deep emphasis and links. Deeper ones are shown as their source text. */
 const DEEPEST = 10
 /** The most tokens of a message with formatting, apart from plain text, because each becomes an element of the page. */
 const MOST_TOKENS = 5_000
 /**
  * The most work for one message, about 0.1 s: the sum, over all steps of the lexer, of the length of the text that is still to be read.
- * A character of a run counts as often as `RUN_WEIGHT`, because the search for emphasis reads it that much slower.
+ * A character of a run counts `RUN_WEIGHT` times, because the search for emphasis reads it about that much more slowly.
  */
 const MOST_WORK = 60_000_000
 const RUN_WEIGHT = 16
@@ -98,7 +98,7 @@ const partsOf = (token) =>
 /** The number of these tokens with all their parts, without plain text. @param {ReadonlyArray<Token>} tokens @returns {number} */
 const countOf = (tokens) => tokens.reduce((sum, token) => sum + (token.type === "text" || token.type === "space" ? 0 : 1) + countOf(partsOf(token)), 0)
 
-/** Whether a token and all its parts show what is written, character by character. @param {Token} token @returns {boolean} */
+/** Whether a token and all its parts look the same as their source text. @param {Token} token @returns {boolean} */
 const isLiteral = (token) =>
   token.type === "space" || token.type === "html" || token.type === "def" || (token.type === "paragraph" && partsOf(token).every(isLiteral)) ||
   (token.type === "text" && token.raw === token.text && !/&\w+;/.test(token.raw))
@@ -120,7 +120,7 @@ export const lexed = (text) => {
 /** The results of `lexed` for the texts that were used last, the oldest first. @type {Map<string, ReadonlyArray<Token> | undefined>} */
 const kept = new Map()
 
-/** As `lexed`, but reads a text that is shown again only once. @param {string} text */
+/** As `lexed`, with a cache of the texts that were used last. @param {string} text */
 export const tokensOf = (text) => {
   const tokens = kept.has(text) ? kept.get(text) : lexed(text)
   kept.delete(text)

@@ -5,8 +5,9 @@ import { entriesOf, isSmall } from "./Json.js"
 
 /** The number of entries of one object or array that are drawn at first, and that each click of the button adds. */
 const PAGE = 100
+
 /**
- * One entry. Its own entries are made only while it is open, so that a deep or large value costs nothing until somebody opens it.
+ * One entry. Its own entries are drawn only while it is open, so that a deep or large value costs nothing until a person opens it.
  * @param {{ name: string | undefined, value: unknown, open: boolean, small: boolean, tab: number }} props
  */
 const Entry = ({ name, open, small, tab, value }) => {

@@ -1,6 +1,6 @@
 import { batch, computed, signal } from "@preact/signals"
 import { Refused } from "../client/Api.js"
-import { assertKey, forget, keep, keepInTab, kept, UNKNOWN_KEY } from "../client/Keys.js"
+import { assertKey, forget, keepInBrowser, keepInTab, kept, UNKNOWN_KEY } from "../client/Keys.js"
 import { Session } from "../client/Session.js"
 import { alertTo } from "./Alerts.js"
 
@@ -10,11 +10,11 @@ import { alertTo } from "./Alerts.js"
 export const sessions = signal([])
 /** The agents that are shown side by side. @type {Signal<ReadonlySet<Session>>} */
 export const shown = signal(new Set())
-/** The agent that a narrow page shows, which has room for only one. @type {Signal<Session | null>} */
+/** The agent in front. A narrow page shows only this agent. @type {Signal<Session | null>} */
 export const front = signal(null)
-/** Whether the dialog is open in which one adds an agent. */
+/** Whether the dialog *Add an agent* is open. */
 export const adding = signal(false)
-/** The number of kept keys that are still signing in. */
+/** The number of stored keys with which the page is still signing in. */
 export const waiting = signal(0)
 /** The unread messages of all agents. */
 export const unread = computed(() => sessions.value.reduce((sum, one) => sum + one.conversations.unread.value, 0))
@@ -31,14 +31,14 @@ export const closeView = (session) => batch(() => {
   if (front.peek() === session) front.value = [...shown.peek()][0] ?? null
 })
 
-/** Sorts the agents as their keys are kept, because a reload signs all of them in at once. @param {ReadonlyArray<Session>} all */
+/** Sorts the agents in the order of their stored keys, because a reload signs all of them in at once. @param {ReadonlyArray<Session>} all */
 const inOrder = (all) => {
   const keys = kept().map(({ key }) => key)
   return all.toSorted((a, b) => keys.indexOf(a.key) - keys.indexOf(b.key))
 }
 
 /** @param {string} key @param {{ keep: boolean, watching: boolean }} options */
-export const signIn = async (key, { keep: keeps, watching }) => {
+export const signIn = async (key, { keep, watching }) => {
   assertKey(key)
   const there = sessions.peek().find((one) => one.key === key)
   if (there !== undefined) return show(there)
@@ -54,7 +54,7 @@ export const signIn = async (key, { keep: keeps, watching }) => {
     throw error
   }
   if (!keepInTab(key, watching)) session.notices.note("This browser cannot keep the key: a reload signs this agent out.")
-  if (keeps && !keep(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
+  if (keep && !keepInBrowser(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
   batch(() => {
     sessions.value = inOrder([...sessions.peek(), session])
     adding.value = false

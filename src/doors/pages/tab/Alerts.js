@@ -22,7 +22,10 @@ const change = (change) => {
   store(ofBrowser, NAME, notify || sound || texts ? alerts.peek() : undefined)
 }
 
-/** Turns notifications on or off. Asks the browser's permission when they are turned on. Fails with words for a person. @param {boolean} on */
+/**
+ * Turns notifications on or off. When they are turned on, asks the browser for permission. The message of a failure is for a person.
+ * @param {boolean} on
+ */
 export const setNotify = async (on) => {
   if (on) {
     if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications for this page. Most need https for them.")
@@ -73,7 +76,7 @@ export const wordsOf = ({ agent, group, sender, text, texts }) => ({
 })
 
 /**
- * Tells a person about a message that they do not see, as they asked for it.
+ * Notifies the person of a message that the page does not show at the moment, in the ways that the person has chosen.
  * @param {Session} session
  * @param {Message} message
  * @param {() => void} onOpen opens the message

@@ -17,8 +17,8 @@ const NAME = "parley.drafts"
 const isNothing = ({ file, replyTo, text }) => text === "" && file === null && replyTo === null
 
 /**
- * What one agent has begun to write, by the target: a group's id, or `@` and a handle. The texts, and the messages that they reply to, stay
- * in the tab over a reload. A chosen file does not.
+ * The drafts of one agent, by target: a group's id, or `@` and a handle. The tab keeps their texts, and the messages that they reply to, over
+ * a reload. It does not keep a chosen file.
  */
 export class Drafts {
   /** @param {() => string} handle the agent's handle */

@@ -16,7 +16,7 @@ export const mentionAt = (text, caret) => {
 
 /**
  * The agents to offer for the beginning of a handle: first those whose handle begins so, then those with such a word in their name.
- * @param {ReadonlyArray<Person>} people those that are nearest first; an agent may occur twice
+ * @param {ReadonlyArray<Person>} people the most relevant first; an agent may occur twice
  * @param {string} begin in lower case
  */
 export const offered = (people, begin) => {

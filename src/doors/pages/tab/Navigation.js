@@ -16,7 +16,7 @@ const narrow = () => matchMedia("(max-width: 47rem)").matches
 /** @returns {Step | null} */
 const kept = () => history.state?.parley ?? null
 
-/** The step that the tab shows, and that the history has. @type {Step} */
+/** What the tab shows, as the current step of the tab's history. @type {Step} */
 let current = { front: "", places: {} }
 /** The agents whose places were restored when they signed in. @type {WeakSet<Session>} */
 const restored = new WeakSet()
@@ -30,10 +30,10 @@ const restore = (session, hash) => {
   if (route !== null && hash !== placeOf(session)) session.go(route.place)
 }
 
-/** Whether the page is going where the URL says, so that it must not add to the history. */
+/** Whether the page is opening what the URL names. Meanwhile it adds no step to the history. */
 let arriving = false
 
-/** Shows what the URL names, and beside it what the step of the history has. */
+/** Opens what the URL names, and in the panes of the other agents what the step of the history has. */
 const arrive = () => {
   const route = routeOf(location.hash)
   if (route === null) return
@@ -76,7 +76,7 @@ const follow = () => {
   else history.replaceState({ parley: next }, "", url)
 }
 
-/** Opens what the URL names when its agent signs in, and keeps the URL current from then on. */
+/** Opens what the URL names when its agent signs in. From then on, the URL follows what the tab shows. */
 export const beginNavigation = () => {
   const atLoad = kept()
   awaited.value = routeOf(location.hash)
@@ -91,7 +91,7 @@ export const beginNavigation = () => {
     const first = sessions.peek().find(({ handle }) => handle === wanted?.handle)
     if (first !== undefined) {
       front.value = first
-      // While other agents sign in, they come to the front.
+      // Each agent that signs in comes to the front. The wanted agent therefore stays wanted until all have signed in.
       if (waiting.value === 0) awaited.value = null
     }
     follow()

@@ -8,7 +8,7 @@
  */
 
 /**
- * The open thread of each agent in the tab, as a URL, and which agent is in front. A step in the history of the tab keeps it.
+ * What a step in the history of the tab stores: the agent in front, and the URL of the open thread of each agent.
  * @typedef {{ readonly front: string, readonly places: Readonly<Record<string, string>> }} Step
  */
 
@@ -34,8 +34,8 @@ export const hashOf = ({ handle, place }) => {
 const hasBegun = (before, after) => before.includes("/@") && /\/conv_[\w-]+$/.test(after)
 
 /**
- * Whether `after` is a step to which *Back* returns. Signing in and out are none, and neither is the focus in another pane, unless the page
- * is `narrow`, so that it shows only the agent in front.
+ * Whether the history gets a new step, to which *Back* can return. It gets one when a thread is opened or closed, and none when an agent signs
+ * in or out. Another agent in front is a step only if the page is `narrow`, because a narrow page shows no other agent.
  * @param {Step} before
  * @param {Step} after
  * @param {boolean} narrow
