@@ -36,6 +36,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     receiver.clear()
     receiver.status = 200
     receiver.echo = undefined
+    receiver.held = undefined
   })
   afterAll(async () => {
     receiver.stop()
@@ -242,15 +243,46 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.strictEqual(receiver.posts.length, 1)
   })
 
+  const rotated = async (agent: TestAgent): Promise<void> => {
+    const begun = (await agent.http.post(`/v1/agents/${agent.handle}/rotate-key`)).body as Json
+    const code = await server.code(agent.email)
+    assert.strictEqual((await agent.http.post(`/v1/agents/${agent.handle}/rotate-key/verify`, { pending_id: begun.pending_id, code })).status, 200)
+  }
+
   it("204. a subscription ends with the key", async () => {
     const bob = await newBob()
     await subscribed(bob, secretOf())
-    const begun = (await bob.http.post(`/v1/agents/${bob.handle}/rotate-key`)).body as Json
-    const code = await server.code(bob.email)
-    assert.strictEqual((await bob.http.post(`/v1/agents/${bob.handle}/rotate-key/verify`, { pending_id: begun.pending_id, code })).status, 200)
+    await rotated(bob)
     await say(alice, bob)
     await pause(1_500)
     assert.deepStrictEqual(receiver.posts, [])
+  })
+
+  it("204. an agent that subscribes and unsubscribes over and over is refused after a while", async () => {
+    const bob = await newBob()
+    const delivery = { mode: "webhook", url: receiver.url(), secret: secretOf() }
+    // Another subscription has the URL, so that it is not challenged each time.
+    await subscribed(bob, secretOf(), { name: WAITING })
+    let refusal: Json
+    for (let made = 1; refusal === undefined && made <= 60; made++) {
+      refusal = (await ask(bob, "events/subscribe", { name: RECEIVED, arguments: {}, delivery })).error
+      if (refusal === undefined) await ask(bob, "events/unsubscribe", { name: RECEIVED, arguments: {}, delivery })
+    }
+    assert.deepStrictEqual(refusal.data, { limit: "new subscriptions per minute", max: 60 })
+  })
+
+  it("204. nothing is set up with a key that is rotated before the challenge is answered", async () => {
+    const bob = await newBob()
+    let release = (): void => {}
+    receiver.held = new Promise<void>((resolve) => release = resolve)
+    const delivery = { mode: "webhook", url: receiver.url("/held"), secret: secretOf() }
+    const subscribing = ask(bob, "events/subscribe", { name: RECEIVED, arguments: {}, delivery })
+    const waking = bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/wake"), secret: "s" } })
+    await eventually("both challenges", () => receiver.challenges.length === 2 ? true : undefined)
+    await rotated(bob)
+    release()
+    assert.deepStrictEqual((await subscribing).error.data, { reason: "UNAUTHORIZED" })
+    assert.strictEqual((await waking).status, 401)
   })
 
   it("205. the wake webhook is told that something waits, never what", async () => {

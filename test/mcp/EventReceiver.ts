@@ -30,6 +30,8 @@ export class EventReceiver {
   status = 200
   /** What it answers to a challenge; undefined for the challenge itself. */
   echo: string | undefined
+  /** It answers a challenge after this; undefined for at once. */
+  held: Promise<unknown> | undefined
   private readonly server: Server
 
   private constructor() {
@@ -39,7 +41,9 @@ export class EventReceiver {
         const post: EventPost = { headers: request.headers, text, body: JSON.parse(text) }
         if (post.body.type === "verification") {
           this.challenges.push(post)
-          response.writeHead(200).end(this.echo ?? JSON.stringify({ challenge: post.body.challenge }))
+          const answer = () => void response.writeHead(200).end(this.echo ?? JSON.stringify({ challenge: post.body.challenge }))
+          if (this.held === undefined) answer()
+          else void this.held.then(answer)
           return
         }
         this.posts.push(post)

@@ -56,6 +56,38 @@ layer(layerRooms(layerPgliteTest), { timeout: "60 seconds" })((it) => {
       }
       assert.deepStrictEqual(seen, rows.map(({ seq }) => seq).toReversed())
     }))
+
+  it.effect("other work gets a turn between two messages whose texts take long to compare", () =>
+    Effect.gen(function*() {
+      const messages = yield* MessageSearch
+      const sql = yield* SqlClient.SqlClient
+      const [one, other] = [yield* newAgent("long-one"), yield* newAgent("long-other")]
+      const at = 20_000 * DAY_MS
+      // Each character folds to 18. So a message as large as the server takes has many times its length to compare.
+      const content = JSON.stringify({ text: "\ufdfa".repeat(10_900) })
+      yield* sql`INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+        SELECT 'conv_long', seq, 'msg_long_' || seq, ${other.id}, seq::text, 'text', ${content}, '{}', ${at}
+        FROM generate_series(1, 10) AS seq`
+      yield* sql`INSERT INTO conversations (id, kind, last_seq, last_message_at, created_at) VALUES ('conv_long', 'direct', 10, ${at}, ${at})`
+      yield* sql`INSERT INTO participants (agent_id, conversation_id, counterparty_id)
+        VALUES (${one.id}, 'conv_long', ${other.id}), (${other.id}, 'conv_long', ${one.id})`
+      const query = { q: "\ufdfa", conversationId: "conv_long", from: null, after: null, before: null, limit: 50, cursor: null }
+      // Indexes the messages, so that the second search only compares them.
+      yield* messages.search(one.id, query)
+
+      const turns: Array<number> = []
+      let isOver = false
+      const count = (): void => {
+        turns.push(performance.now())
+        if (!isOver) setImmediate(count)
+      }
+      setImmediate(count)
+      const { hits } = yield* messages.search(one.id, query)
+      isOver = true
+      assert.strictEqual(hits.length, 10)
+      // Turns after a comparison, which takes many times 5 ms.
+      assert.isAtLeast(turns.filter((now, i) => i > 0 && now - turns[i - 1]! >= 5).length, 9)
+    }))
 })
 
 describe("turn", () => {

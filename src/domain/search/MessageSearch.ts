@@ -11,7 +11,7 @@ import { queryOf, type Scope } from "./Lexemes.ts"
 import { type Highlight, highlightsOf, type Term, termsOf } from "./SearchQuery.ts"
 import { type Position, type Searched, SearchRepo } from "./SearchRepo.ts"
 import { split, type Window, windows } from "./Windows.ts"
-import { isBehind, WordIndex } from "./WordIndex.ts"
+import { isBehind, TURN_MS, WordIndex } from "./WordIndex.ts"
 
 /** Conversations of the caller that one statement reads. */
 const SLICE = 500
@@ -105,19 +105,31 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         }
       })
 
-      /** The messages at some positions that the caller sees and that have all terms, in the order of the positions. */
-      const compare = Effect.fnUntraced(function*(agentId: string, terms: ReadonlyArray<Term>, positions: ReadonlyArray<Position>) {
-        const visible = yield* conversations.visible(agentId, positions)
-        const found = new Map<string, Hit>()
-        for (const { json, message } of visible) {
-          const { text } = JSON.parse(message.content) as { readonly text?: string }
+      /**
+       * The messages at some positions that the caller sees and that have all terms, in the order of the positions, and the last position
+       * that was compared. It is not the last one of all if the time is over, because the texts of others decide how long a comparison takes.
+       */
+      const compare = Effect.fnUntraced(function*(
+        agentId: string,
+        terms: ReadonlyArray<Term>,
+        positions: ReadonlyArray<Position>,
+        until: number
+      ) {
+        const rows = yield* conversations.visible(agentId, positions)
+        const visible = new Map(rows.map((row) => [`${row.message.conversationId} ${row.message.seq}`, row]))
+        const found: Array<{ readonly hit: Hit; readonly position: Position }> = []
+        let began = performance.now()
+        for (const position of positions) {
+          const row = visible.get(`${position.conversationId} ${position.seq}`)
+          const { text } = row === undefined ? {} : JSON.parse(row.message.content) as { readonly text?: string }
           const highlights = text === undefined ? undefined : highlightsOf(terms, text)
-          if (highlights !== undefined) found.set(`${message.conversationId} ${message.seq}`, { json, highlights })
+          if (row !== undefined && highlights !== undefined) found.push({ hit: { json: row.json, highlights }, position })
+          if (performance.now() - began < TURN_MS) continue
+          yield* turn
+          if (monotonic() > until) return { found, last: position }
+          began = performance.now()
         }
-        return positions.flatMap((position) => {
-          const hit = found.get(`${position.conversationId} ${position.seq}`)
-          return hit === undefined ? [] : [{ hit, position }]
-        })
+        return { found, last: positions.at(-1)! }
       })
 
       const search = Effect.fn("MessageSearch.search")(function*(agentId: string, query: SearchQuery) {
@@ -171,9 +183,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
             }
             const seen = rows.filter((row) => !isHidden(row))
             for (let at = 0; at < seen.length; at += COMPARED) {
-              const compared = seen.slice(at, at + COMPARED)
-              found.push(...yield* compare(agentId, terms, compared))
-              below = compared.at(-1)!
+              const compared = yield* compare(agentId, terms, seen.slice(at, at + COMPARED), until)
+              found.push(...compared.found)
+              below = compared.last
               if (found.length > query.limit || monotonic() > until) return true
             }
             const last = rows.at(-1)

@@ -14,8 +14,8 @@ export const MOST_FIRST = 2_000
 const STEP = 50
 /** One statement adds about this many lexemes, because a statement blocks the event loop on PGlite. */
 const LEXEMES = 400
-/** How long words of messages are computed before other work gets a turn. */
-const TURN_MS = 5
+/** How long words of messages are computed, or compared, before other work gets a turn. */
+export const TURN_MS = 5
 /** The job reads this many conversations at once, `STEP` messages together. */
 const CONVERSATIONS = 5
 /** The number of conversations that one statement adds to those of the job. */

@@ -28,6 +28,8 @@ const OLD_SECRET_MS = HOUR_MS
 /** How long the server remembers that a URL has answered a challenge. */
 const VERIFIED_MS = DAY_MS
 const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, window: "minute" }
+/** Subscriptions that an agent may make. Each leaves rows until the sweep of removed webhooks. Refreshing one does not count. */
+const MADE = { name: "event_subscriptions", limit: 60, windowMs: 60_000, window: "minute" }
 const SLICE = 500
 
 /** The address of a subscription, as its client gave it. */
@@ -135,9 +137,18 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
         return reason === undefined ? now() : yield* new ChallengeFailed({ reason })
       })
 
+      /**
+       * Locks the agent until the end of the transaction, and fails unless it still has a key. The receiver decides how long a challenge
+       * takes. Without this check, the holder of a leaked key could delay its answer until after a rotation, and so outlive the rotation.
+       */
+      const holdKey = Effect.fnUntraced(function*(agentId: string, key: string | null) {
+        yield* webhooks.holdOwner(agentId)
+        if (key === null || (yield* repo.keyOf(agentId)) !== key) return yield* new Unauthorized()
+      })
+
       /** Removes what is left of a subscription, and stores it with a new webhook that follows the inbox from a number. */
       const store = Effect.fnUntraced(function*(subscription: Omit<NewSubscription, "webhookId">, target: Target, inboxNo: number, at: number) {
-        const left = yield* repo.remove(subscription.id, subscription.agentId, at)
+        const left = yield* repo.remove(subscription.id, subscription.agentId)
         if (left.length > 0) yield* webhooks.removeUnlisted(left)
         const webhookId = yield* webhooks.createForInbox(subscription.agentId, { ...target, inboxNo })
         const stored = yield* repo.insert({ ...subscription, webhookId }, at)
@@ -145,7 +156,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       })
 
       const remove = Effect.fnUntraced(function*(id: string, agentId: string) {
-        yield* transaction(Effect.flatMap(repo.remove(id, agentId, now()), webhooks.removeUnlisted))
+        yield* transaction(Effect.flatMap(repo.remove(id, agentId), webhooks.removeUnlisted))
       })
 
       let above = ""
@@ -155,8 +166,13 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
           const { id: agentId } = owner
           const { secret, url } = target
           const id = subscriptionId(agentId, url, type)
+          const key = yield* repo.keyOf(agentId)
           const isFull = Effect.map(repo.count(agentId, now()), (count) => count >= MAX_SUBSCRIPTIONS)
-          if ((yield* repo.find(id, now())) === undefined && (yield* isFull)) return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
+          if ((yield* repo.find(id, now())) === undefined) {
+            if (yield* isFull) return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
+            yield* Effect.catchTag(rates.take(MADE, agentId), "RateLimited", () =>
+              Effect.fail(resourceExhausted("new subscriptions per minute", MADE.limit)))
+          }
           const verifiedAt = yield* verify(agentId, url, (message) => ({
             ...standardHeaders({ ...message, secrets: [secret] }),
             [SUBSCRIPTION]: id
@@ -166,7 +182,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
           const given = { id, agentId, name: type.name, arguments: type.canonical, connectionId: connectionId ?? null, expiresAt, verifiedAt }
           const made = yield* transaction(Effect.gen(function*() {
             // Of two requests at once, the second finds what the first has stored.
-            yield* webhooks.holdOwner(agentId)
+            yield* holdKey(agentId, key)
             const stored = yield* repo.find(id, at)
             if (stored === undefined) {
               if (yield* isFull) return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
@@ -191,13 +207,15 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
 
         setWake: Effect.fn("EventSubscriptions.setWake")(function*(owner, connectionId, target) {
           const { id: agentId } = owner
+          yield* rates.take(MADE, agentId)
+          const key = yield* repo.keyOf(agentId)
           const verifiedAt = yield* verify(agentId, target.url, ({ at, body, id }) =>
             signedHeaders({ secret: target.secret, body, event: WAKE, deliveryId: id, at, requestId: null }))
           const start = yield* feed.start(owner, wakeType(), null)
           const at = now()
           const wake = { id: wakeId(agentId), agentId, name: WAKE, arguments: "{}", connectionId: connectionId ?? null, expiresAt: null, verifiedAt }
           const webhookId = yield* transaction(Effect.gen(function*() {
-            yield* webhooks.holdOwner(agentId)
+            yield* holdKey(agentId, key)
             // A wake webhook that is set again, after a suspension for example, goes on where the former one stopped.
             const before = yield* repo.find(wake.id, at)
             const from = before === undefined ? start?.position : acceptedPosition(before, yield* repo.delivery(before.webhookId))

@@ -62,6 +62,8 @@ const OF_WEBHOOK = `SELECT ${COLUMNS} ${LIVE} AND s.webhook_id = $2`
 const COUNT = `SELECT count(*) AS total ${LIVE} AND s.agent_id = $2 AND s.expires_at IS NOT NULL`
 const VERIFIED = `SELECT max(s.verified_at) AS at ${LIVE} AND s.agent_id = $2 AND w.url = $3`
 
+const KEY = `SELECT encode(key_hash, 'hex') AS key FROM agents WHERE id = $1`
+
 /** The subscription takes the key of this moment, so a rotation that is committed later ends it. */
 const INSERT = `
 INSERT INTO event_subscriptions (webhook_id, id, agent_id, name, arguments, key_hash, connection_id, verified_at, created_at, expires_at)
@@ -81,14 +83,12 @@ LEFT JOIN LATERAL (
   SELECT subject, failure FROM webhook_deliveries WHERE webhook_id = $1 AND due_at IS NOT NULL ORDER BY due_at, no LIMIT 1
 ) d ON true`
 
-const REMOVE = `
-WITH gone AS (DELETE FROM event_subscriptions WHERE id = $1 AND agent_id = $2 RETURNING webhook_id, agent_id, name), noted AS (
-  INSERT INTO audit_log (at, operator, action, agent_id, reason)
-  SELECT $3::bigint, 'server', 'end event subscription', agent_id, $1 || ': ' || name || ' was removed or replaced' FROM gone
-)
-SELECT webhook_id AS "webhookId" FROM gone`
+const REMOVE = `DELETE FROM event_subscriptions WHERE id = $1 AND agent_id = $2 RETURNING webhook_id AS "webhookId"`
 
-/** Removes a slice of the subscriptions that have no effect any more, and notes each of them. */
+/**
+ * Removes a slice of the subscriptions that have no effect any more, and notes those that ended with the access by which they were made. The
+ * audit log is kept for ever, so it has no ends that an agent can cause as often as it likes.
+ */
 const SWEEP = `
 WITH slice AS MATERIALIZED (
   SELECT webhook_id FROM event_subscriptions WHERE webhook_id > $2 ORDER BY webhook_id LIMIT $3
@@ -99,9 +99,8 @@ WITH slice AS MATERIALIZED (
   RETURNING webhook_id, agent_id, id, name, expires_at
 ), noted AS (
   INSERT INTO audit_log (at, operator, action, agent_id, reason)
-  SELECT $1::bigint, 'server', 'end event subscription', agent_id,
-    id || ': ' || name || CASE WHEN expires_at <= $1 THEN ' has expired' ELSE ' ended with the access by which it was made' END
-  FROM gone
+  SELECT $1::bigint, 'server', 'end event subscription', agent_id, id || ': ' || name || ' ended with the access by which it was made'
+  FROM gone WHERE expires_at IS NULL OR expires_at > $1
 )
 SELECT (SELECT max(webhook_id) FROM slice) AS last, (SELECT count(*) FROM slice) AS read,
   (SELECT array_agg(webhook_id) FROM gone) AS gone`
@@ -113,6 +112,8 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
   readonly ofWebhook: (webhookId: string, at: number) => Effect.Effect<StoredSubscription | undefined, Unavailable>
   /** The subscriptions of an agent that have an effect, without its wake webhook. */
   readonly count: (agentId: string, at: number) => Effect.Effect<number, Unavailable>
+  /** The hash of the agent's key, as hex; `null` if it has none. */
+  readonly keyOf: (agentId: string) => Effect.Effect<string | null, Unavailable>
   /** When a URL last answered a challenge for a subscription of the agent; `null` if it did not. */
   readonly verifiedAt: (agentId: string, url: string, at: number) => Effect.Effect<number | null, Unavailable>
   /** False if the account has ended. */
@@ -123,7 +124,7 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
   ) => Effect.Effect<void, Unavailable>
   readonly delivery: (webhookId: string) => Effect.Effect<Delivery, Unavailable>
   /** The ids of the webhooks of the removed subscriptions. */
-  readonly remove: (id: string, agentId: string, at: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  readonly remove: (id: string, agentId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** Looks at up to `most` subscriptions after an id. `last` is the last id of the slice, `gone` the webhooks of the removed ones. */
   readonly sweep: (
     at: number,
@@ -138,6 +139,7 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
       const find = prepared<StoredSubscription>("find_event_subscription", FIND)
       const ofWebhook = prepared<StoredSubscription>("event_subscription_of_webhook", OF_WEBHOOK)
       const count = prepared<{ total: number }>("count_event_subscriptions", COUNT)
+      const keyOf = prepared<{ key: string | null }>("key_of_event_subscriber", KEY)
       const verified = prepared<{ at: number | null }>("event_callback_verified", VERIFIED)
       const insert = prepared("insert_event_subscription", INSERT)
       const refresh = prepared("refresh_event_subscription", REFRESH)
@@ -148,6 +150,7 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
         find: (id, at) => Effect.map(find([at, id]), ([row]) => row),
         ofWebhook: (webhookId, at) => Effect.map(ofWebhook([at, webhookId]), ([row]) => row),
         count: (agentId, at) => Effect.map(count([at, agentId]), ([row]) => row?.total ?? 0),
+        keyOf: (agentId) => Effect.map(keyOf([agentId]), ([row]) => row?.key ?? null),
         verifiedAt: (agentId, url, at) => Effect.map(verified([at, agentId, url]), ([row]) => row?.at ?? null),
         insert: ({ agentId, arguments: given, connectionId, expiresAt, id, name, verifiedAt, webhookId }, at) =>
           Effect.map(
@@ -157,7 +160,7 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
         refresh: ({ connectionId, expiresAt, verifiedAt, webhookId }, old) =>
           Effect.asVoid(refresh([webhookId, expiresAt, verifiedAt, connectionId, old?.secret ?? null, old?.until ?? null])),
         delivery: (webhookId) => Effect.map(delivery([webhookId]), ([row]) => row!),
-        remove: (id, agentId, at) => Effect.map(remove([id, agentId, at]), (rows) => rows.map(({ webhookId }) => webhookId)),
+        remove: (id, agentId) => Effect.map(remove([id, agentId]), (rows) => rows.map(({ webhookId }) => webhookId)),
         sweep: (at, after, most) =>
           Effect.map(sweep([at, after, most]), ([row]) => ({ last: row?.last ?? null, read: row?.read ?? 0, gone: row?.gone ?? [] }))
       })
