@@ -57,6 +57,32 @@ layer(layerRooms(layerPgliteTest), { timeout: "60 seconds" })((it) => {
       assert.deepStrictEqual(seen, rows.map(({ seq }) => seq).toReversed())
     }))
 
+  it.effect("an agent of more groups than one statement looks up finds the messages of all of them, newest first", () =>
+    Effect.gen(function*() {
+      const messages = yield* MessageSearch
+      const sql = yield* SqlClient.SqlClient
+      const [one, other] = [yield* newAgent("groups-one"), yield* newAgent("groups-other")]
+      const ids = Array.from({ length: 1_100 }, (_, i) => `grp_${String(i).padStart(16, "0")}`)
+      // Nine days, each with messages of all parts of the groups.
+      const rows = ids.map((id, i) => ({ id, at: 20_000 * DAY_MS - (i % 9) * DAY_MS - i }))
+      yield* sql`WITH input AS (SELECT * FROM json_to_recordset(${JSON.stringify(rows)}::json) AS x(id text, at bigint)), said AS (
+          INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+          SELECT id, 1, 'msg_' || id, ${other.id}, id, 'text', '{"text":"gathered"}', '{}', at FROM input
+        ), members AS (
+          INSERT INTO participants (agent_id, conversation_id) SELECT ${one.id}, id FROM input
+        )
+        INSERT INTO conversations (id, kind, last_seq, last_message_at, created_at) SELECT id, 'group', 1, at, at FROM input`
+      const seen: Array<string> = []
+      for (let cursor: string | null | undefined; cursor !== null;) {
+        const query = { q: "gathered", conversationId: null, from: null, after: null, before: null, limit: 50, cursor: cursor ?? null }
+        const result = yield* messages.search(one.id, query)
+        assert.isTrue(result.complete)
+        seen.push(...result.hits.map(({ json }) => (JSON.parse(json) as { readonly conversation_id: string }).conversation_id))
+        cursor = result.nextCursor
+      }
+      assert.deepStrictEqual(seen, rows.toSorted((one, other) => other.at - one.at).map(({ id }) => id))
+    }))
+
   it.effect("other work gets a turn between two messages whose texts take long to compare", () =>
     Effect.gen(function*() {
       const messages = yield* MessageSearch
@@ -85,8 +111,8 @@ layer(layerRooms(layerPgliteTest), { timeout: "60 seconds" })((it) => {
       const { hits } = yield* messages.search(one.id, query)
       isOver = true
       assert.strictEqual(hits.length, 10)
-      // Turns after a comparison, which takes many times 5 ms.
-      assert.isAtLeast(turns.filter((now, i) => i > 0 && now - turns[i - 1]! >= 5).length, 9)
+      // There is a turn after each 5 ms of comparison. How many messages are compared in 5 ms depends on the machine.
+      assert.isAtLeast(turns.filter((now, i) => i > 0 && now - turns[i - 1]! >= 2).length, 3)
     }))
 })
 

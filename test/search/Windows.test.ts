@@ -27,8 +27,9 @@ describe("windows", () => {
       const to = from + length
       const parts = [...windows(from, to, most)]
       assertPartition(parts, from, to)
-      assert.isAtMost(parts.length, 7 + length / DAY / MONTH / Math.min(most, 9) + 2)
+      assert.isAtMost(parts.length, 6 + 6 / Math.min(most, 6) + length / DAY / MONTH / Math.min(most, 9) + 2)
       for (const part of parts) {
+        assert.isAtMost("days" in part.periods ? part.periods.days.length : part.periods.months.length, most)
         const shorter = split(part)
         if (shorter === undefined) assert.isTrue("days" in part.periods && part.periods.days.length === 1)
         else assertPartition(shorter, part.from, part.to - 1)

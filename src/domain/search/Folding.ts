@@ -39,6 +39,9 @@ const foldedPiece = (piece: string): string => {
   return result
 }
 
+/** A text is folded up to this many characters. Some characters fold to 18 others, so that a text of 32 KiB could become 200,000. */
+const MOST_FOLDED = 40_000
+
 /**
  * Folds a text for comparison. Each folded character has the range of the characters of `text` that it was made of. A dropped mark belongs
  * to the range of the character before it.
@@ -47,6 +50,7 @@ export const fold = (text: string): ReadonlyArray<Folded> => {
   const result: Array<Folded> = []
   let from = 0
   for (const [piece] of text.matchAll(PIECES)) {
+    if (result.length >= MOST_FOLDED) break
     const to = from + piece.length
     const chars = foldedPiece(piece)
     const last = result.at(-1)

@@ -19,8 +19,10 @@ const SLICE = 500
 const SOME = 1_000
 /** One statement finds this many candidates of a day with more than `SOME`, the newest first. */
 const NEWEST = 200
-/** The most tokens in the query of one statement. */
+/** Tokens of a look-up in one statement. A database takes very long to read a query of tens of thousands. */
 const TOKENS = 1_000
+/** Groups of a look-up in one statement. */
+const GROUPS = 500
 /** Messages that are compared with the history at once. */
 const COMPARED = 20
 /** How long a search indexes messages. */
@@ -144,13 +146,14 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         if (sender === undefined || searched.length === 0) return { hits: [], nextCursor: null, complete }
 
         const groupIds = searched.flatMap(({ conversationId }) => isGroupId(conversationId) ? [conversationId] : [])
-        const scope: Scope = {
+        const direct = groupIds.length < searched.length
+        const scopes = Array.from({ length: Math.max(1, Math.ceil(groupIds.length / GROUPS)) }, (_, i): Scope => ({
           callerId: agentId,
           counterpartyId: query.conversationId === null ? null : searched[0]!.counterpartyId,
-          direct: groupIds.length < searched.length,
-          groupIds,
+          direct: direct && i === 0,
+          groupIds: groupIds.slice(i * GROUPS, (i + 1) * GROUPS),
           from: sender?.id ?? null
-        }
+        }))
         const hiddenThrough = new Map(searched.map((one) => [one.conversationId, one.hiddenThrough]))
         const isHidden = ({ conversationId, seq }: Position) => seq <= (hiddenThrough.get(conversationId) ?? Number.MAX_SAFE_INTEGER)
 
@@ -162,16 +165,32 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         if (start !== null && isBelow(start, below)) below = start
         const found: Array<{ readonly hit: Hit; readonly position: Position }> = []
 
+        /** Candidates of all scopes, newest first. They are fewer than `most`, or `most` of them. */
+        const candidates = Effect.fnUntraced(function*(
+          how: "some" | "newest",
+          texts: ReadonlyArray<string>,
+          from: number,
+          to: Position,
+          most: number
+        ): Effect.fn.Return<ReadonlyArray<Position>, Unavailable> {
+          const rows: Array<Position> = []
+          for (const text of texts) {
+            rows.push(...yield* repo.find[how](text, from, to, most))
+            yield* turn
+            if (how === "some" && rows.length >= most) break
+          }
+          return rows.toSorted((one, other) => isBelow(one, other) ? 1 : -1).slice(0, most)
+        })
+
         /** Goes through a window. Returns true if the search has to stop, because the page is full or the time is over. */
         const through = Effect.fnUntraced(function*(window: Window): Effect.fn.Return<boolean, Unavailable> {
-          const text = queryOf(scope, terms, window.periods)
+          const texts = scopes.flatMap((scope) => queryOf(scope, terms, window.periods) ?? [])
           const from = Math.max(since, window.from)
-          if (text === undefined) return false
+          if (texts.length === 0) return false
           for (let how: "some" | "newest" = "some";;) {
             if (monotonic() > until) return true
             const most = how === "some" ? SOME : NEWEST
-            const rows = yield* repo.find[how](text, from, isBelow(below, before(window.to)) ? below : before(window.to), most)
-            yield* turn
+            const rows = yield* candidates(how, texts, from, isBelow(below, before(window.to)) ? below : before(window.to), most)
             if (how === "some" && rows.length === most) {
               const parts = split(window)
               if (parts === undefined) {
@@ -196,9 +215,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           return false
         })
 
-        const perMonth = 2 + groupIds.length
+        const perPeriod = 2 + Math.min(groupIds.length, GROUPS)
         let isOver = true
-        for (const window of below.at < since ? [] : windows(since, below.at, Math.ceil(TOKENS / perMonth))) {
+        for (const window of below.at < since ? [] : windows(since, below.at, Math.ceil(TOKENS / perPeriod))) {
           if (!(yield* through(window))) continue
           isOver = false
           break

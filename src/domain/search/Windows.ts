@@ -30,7 +30,7 @@ const MONTHS = [1, 3, 9]
 
 /**
  * The parts of a search between two times: the newest day, the days before it, and then longer and longer parts, because a common word
- * has enough hits in the newest day, and a rare one is found with few look-ups. A part of months has at most `most` months.
+ * has enough hits in the newest day, and a rare one is found with few look-ups. A part has at most `most` days or months.
  */
 export function* windows(from: number, to: number, most: number): Generator<Window> {
   const lastDay = dayOf(to)
@@ -39,10 +39,13 @@ export function* windows(from: number, to: number, most: number): Generator<Wind
   let day = lastDay - 1
   if (day < firstDay) return
   const newest = Math.max(firstDay, lastDay - DAYS + 1)
-  // The days end where a month ends, so that no day is looked up a second time by its month.
-  yield ofDays(day, newest)
-  day = newest - 1
+  while (day >= newest) {
+    const first = Math.max(newest, day - most + 1)
+    yield ofDays(day, first)
+    day = first - 1
+  }
   if (day < firstDay) return
+  // A month in which the days end is looked up without them, so that no day is looked up twice.
   const startOfMonth = monthOf(day) * MONTH
   if (day !== startOfMonth + MONTH - 1) {
     yield { ...ofMonths(monthOf(day), monthOf(day)), to: startOfDay(day + 1) }
