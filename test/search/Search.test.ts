@@ -13,7 +13,7 @@ import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
 
-const RUNS = Number(process.env["SEARCH_RUNS"] ?? 3)
+const RUNS = Number(process.env["SEARCH_RUNS"] ?? 2)
 const SEED = Number(process.env["SEARCH_SEED"] ?? Date.now() % 1_000_000_000)
 const AGENTS = 4
 const WORDS = ["alpha", "Alpine", "beta", "BÉTA", "gamma", "東京都", "京都"]
