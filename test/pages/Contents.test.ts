@@ -123,6 +123,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`what messages say, in /app${MIS
     const pane = await open(page, ada, bob)
     const small = pane.getByRole("article").filter({ hasText: "Casco" })
     await small.getByText("per_day").waitFor()
+    assert.include(await small.locator(".tree").innerText(), "per_day: 120", "a name and its value are one line")
     await small.locator("summary").first().click()
     await small.getByText("per_day").waitFor({ state: "hidden" })
     const tree = pane.getByRole("article").filter({ hasText: "rows" })
