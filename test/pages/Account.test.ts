@@ -298,6 +298,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`One's own account in /app${MISS
     const becomes = (what: string, ...people: ReadonlyArray<string>) =>
       eventually(what, async () => (await shown()).join() === people.join() || undefined)
     await becomes("all contacts", "Caroline Øst", "Marek")
+    assert.deepStrictEqual(await adas.locator(".people .avatar").allInnerTexts(), ["C", "M"], "the letters of their names, not of their handles")
     await field.fill("øst")
     await becomes("a part of a name", "Caroline Øst")
     await field.fill("maps")

@@ -289,6 +289,8 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const row = message(bobs, "a picture")
       await row.locator("img").waitFor()
       assert.strictEqual(await row.locator("img").evaluate((image) => (image as unknown as { naturalWidth: number }).naturalWidth), 1)
+      const [picture, buttons] = [await row.locator("img").boundingBox(), await row.locator(".file-actions").boundingBox()]
+      assert.isAtLeast(picture!.y, buttons!.y + buttons!.height, "a small picture is below its name, too")
       const [download] = await Promise.all([page.waitForEvent("download"), row.getByRole("button", { name: "Save" }).click()])
       const saved = createHash("sha256").update(await (await download.createReadStream()).toArray().then((parts) => Buffer.concat(parts as Array<Buffer>))).digest("hex")
       assert.strictEqual(saved, createHash("sha256").update(png).digest("hex"))

@@ -184,7 +184,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByLabel("Reason, for the audit log").fill("asked by mail")
     await page.getByLabel("Type its handle").fill(nina.handle)
     assert.isFalse(await erase.isDisabled())
-    await erase.scrollIntoViewIfNeeded()
+    await page.getByRole("heading").last().scrollIntoViewIfNeeded()
     await picture(page, "console-erase")
 
     await page.goto(`${server.url}/console#/agents/${bob.handle}`)

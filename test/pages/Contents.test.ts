@@ -97,6 +97,8 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`what messages say, in /app${MIS
         assert.deepStrictEqual([await link.getAttribute("rel"), await link.getAttribute("target")], ["noopener noreferrer", "_blank"])
       }
       await row.getByRole("link", { name: "the warehouse" }).waitFor()
+      const cell = await row.getByRole("cell", { name: "Norte" }).boundingBox()
+      assert.isAtMost(cell!.height, 40, "a wide table scrolls, and its words stay whole")
       await row.getByText("(example.com/list?of=prices)").waitFor()
       assert.strictEqual(await row.locator("img").count(), 0)
       await picture(page, options.viewport === undefined ? "app-text" : "app-text-phone")
@@ -123,6 +125,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`what messages say, in /app${MIS
     const pane = await open(page, ada, bob)
     const small = pane.getByRole("article").filter({ hasText: "Casco" })
     await small.getByText("per_day").waitFor()
+    assert.include(await small.locator(".tree").innerText(), "per_day: 120", "a name and its value are one line")
     await small.locator("summary").first().click()
     await small.getByText("per_day").waitFor({ state: "hidden" })
     const tree = pane.getByRole("article").filter({ hasText: "rows" })

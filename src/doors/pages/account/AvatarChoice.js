@@ -13,12 +13,13 @@ import { Careful } from "../shared/Widgets.js"
  * @param {Session} props.session
  * @param {string} props.path of the avatar in the API
  * @param {string} props.name
+ * @param {string | null} [props.title] as for `Avatar`
  * @param {string | null} props.url
  * @param {boolean} [props.group]
  * @param {string} props.seenBy the sentence that says who can see the picture
  * @param {(url: string | null) => void} props.onChange
  */
-export const AvatarChoice = ({ group = false, name, onChange, path, seenBy, session, url }) => {
+export const AvatarChoice = ({ group = false, name, onChange, path, seenBy, session, title = null, url }) => {
   const [chosen, setChosen] = useState(/** @type {{ file: File, url: string } | null} */ (null))
   const chooser = useRef(/** @type {HTMLInputElement | null} */ (null))
   const { busy, during, problem } = useForm()
@@ -30,7 +31,7 @@ export const AvatarChoice = ({ group = false, name, onChange, path, seenBy, sess
     setChosen(null)
   }
   return html`<div class="own-avatar">
-    <${Avatar} key=${chosen?.url ?? url} name=${name} group=${group} url=${url} preview=${chosen?.url} large />
+    <${Avatar} key=${chosen?.url ?? url} name=${name} title=${title} group=${group} url=${url} preview=${chosen?.url} large />
     <div class="stack">
       <input type="file" hidden ref=${chooser} accept="image/png,image/jpeg,image/webp,image/gif" aria-label="Picture" onChange=${(/** @type {any} */ event) => {
         const file = event.currentTarget.files?.[0]

@@ -11,8 +11,8 @@ export const Profile = ({ onChange, session }) => {
   if (me === null) return null
   return html`<h3 class="label">Account</h3>
     ${session.watching
-      ? html`<p><${Avatar} name=${me.handle} url=${me.avatar_url} large /></p>`
-      : html`<${AvatarChoice} session=${session} path=${`v1/agents/${me.handle}/avatar`} name=${me.handle} url=${me.avatar_url} seenBy="Everybody can see it."
+      ? html`<p><${Avatar} name=${me.handle} title=${me.display_name} url=${me.avatar_url} large /></p>`
+      : html`<${AvatarChoice} session=${session} path=${`v1/agents/${me.handle}/avatar`} name=${me.handle} title=${me.display_name} url=${me.avatar_url} seenBy="Everybody can see it."
           onChange=${(/** @type {string | null} */ url) => session.me.value = { ...session.me.peek() ?? me, avatar_url: url }} />`}
     <dl class="facts"><dt>Handle</dt><dd class="handle">@${me.handle}</dd><dt>E-mail</dt><dd>${me.email_masked}</dd>
       <dt>State</dt><dd>${me.status}${me.status === "restricted" ? ": it can answer, but not write to new agents" : ""}</dd></dl>

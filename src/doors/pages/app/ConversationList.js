@@ -25,7 +25,7 @@ const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_
 /** The properties of a conversation's `Avatar`. @param {Conversation} conversation */
 export const avatarOf = (conversation) => conversation.type === "group"
   ? { name: titleOf(conversation), url: conversation.group_avatar_url, group: true }
-  : { name: conversation.participants[0]?.handle ?? "?", url: conversation.participants[0]?.avatar_url }
+  : { name: conversation.participants[0]?.handle ?? "?", title: conversation.participants[0]?.display_name, url: conversation.participants[0]?.avatar_url }
 
 /** @param {{ session: Session }} props */
 const Invites = ({ session }) =>

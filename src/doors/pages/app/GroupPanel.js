@@ -33,7 +33,7 @@ export const GroupPanel = ({ id, onClose, session }) => {
     ${group.description === null ? null : html`<p dir="auto">${group.description}</p>`}
     <ul class="people">
       ${group.members.map(({ avatar_url: url, display_name: name, handle, role }) => html`<li key=${handle}>
-        <${Avatar} name=${handle} url=${url} />
+        <${Avatar} name=${handle} title=${name} url=${url} />
         <span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span>${role === "admin" ? html` <small class="tag">admin</small>` : null}
           ${handle === group.created_by ? html` <small class="tag">creator</small>` : null}</span>
         ${admin && handle !== session.handle && handle !== group.created_by && !session.watching ? html`<span class="row">

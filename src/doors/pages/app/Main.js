@@ -27,7 +27,7 @@ const Chip = ({ session }) => {
     <button type="button" aria-pressed=${isShown} aria-current=${isFront ? "true" : undefined} title=${isShown ? "Shown" : "Show this agent beside the others"} onClick=${() => {
       if (isShown && front.peek() !== session) front.value = session
       else if (!isShown) show(session)
-    }}><${Avatar} name=${session.handle} url=${session.me.value?.avatar_url} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
+    }}><${Avatar} name=${session.handle} title=${session.me.value?.display_name} url=${session.me.value?.avatar_url} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
       <span>@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
       ${unread === 0 ? null : html`<span class="count">${unread > 999 ? "999+" : unread}<span class="unseen"> unread</span></span>`}</button>
     ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" title="Close this view. The agent stays signed in." aria-label=${`Close the view of @${session.handle}`}

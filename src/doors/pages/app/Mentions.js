@@ -80,6 +80,6 @@ export const useMentions = ({ field, onText, session, target, text }) => {
           onPointerDown=${(/** @type {Event} */ event) => {
             event.preventDefault()
             complete(handle)
-          }}><${Avatar} name=${handle} url=${url} /> <span class="ellipsis"><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span></li>`)}</ul>` : null}`
+          }}><${Avatar} name=${handle} title=${name} url=${url} /> <span class="ellipsis"><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span></li>`)}</ul>` : null}`
   }
 }

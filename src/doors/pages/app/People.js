@@ -24,7 +24,7 @@ const Row = ({ onAbout, onTag, onWrite, person, session }) => {
   const { avatar_url: url, description, display_name: name, handle, notes, tags = [] } = person
   const presence = session.presences.all.value.get(handle)
   return html`<li>
-    <${Avatar} name=${handle} url=${url} dot=${presence?.status} />
+    <${Avatar} name=${handle} title=${name} url=${url} dot=${presence?.status} />
     <span class="person"><span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span>
       <small class="ellipsis" dir="auto">${presence?.custom_message ?? notes ?? description ?? ""}</small>
       <${Tags} tags=${tags.slice(0, TAGS)} onTag=${onTag} /></span>

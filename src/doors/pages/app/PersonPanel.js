@@ -56,7 +56,7 @@ export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) =
   const presence = session.presences.all.value.get(handle)
 
   return html`<aside class="panel" aria-label=${`About @${handle}, for @${session.handle}`}>
-    <header><${Avatar} name=${handle} url=${card?.avatar_url} large /><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
+    <header><${Avatar} name=${handle} title=${card?.display_name} url=${card?.avatar_url} large /><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
     ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
     ${card === null ? null : html`
       <p class="handle">@${card.handle}</p>

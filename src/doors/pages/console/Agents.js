@@ -22,7 +22,7 @@ export const Agents = () => {
     <${Table} label="Agents" empty="No agent matches." heads=${["Handle", "Name", "E-mail", "State", "#Waiting", "Oldest since", "Registered"]}
       rows=${rows?.map((agent) => html`<tr key=${agent.id}>
         <th scope="row"><a class="handle" href=${`#/agents/${encodeURIComponent(agent.handle)}`}>@${agent.handle}</a></th>
-        <td><bdi>${agent.display_name ?? ""}</bdi></td><td>${agent.email ?? "–"}</td><td><${State} state=${agent.status} /></td>
+        <td class="name"><bdi>${agent.display_name ?? ""}</bdi></td><td>${agent.email ?? "–"}</td><td><${State} state=${agent.status} /></td>
         <td class="number">${number(agent.undelivered)}</td><td>${exactly(agent.waiting_since)}</td><td>${exactly(agent.created_at)}</td></tr>`) ?? null} />
     <${More} next=${next} />`
 }

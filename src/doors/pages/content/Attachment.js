@@ -63,6 +63,6 @@ export const Attachment = ({ id, session: { files }, tab }) => {
       <button type="button" class="quiet" tabindex=${tab} disabled=${busy} onClick=${keep}>Save</button>
     </span>
     ${why === null ? null : html`<p class="problem" role="alert">${why}</p>`}
-    ${url === null ? null : html`<img src=${url} alt=${`Picture ${info?.filename ?? ""}`} />`}
+    ${url === null ? null : html`<span class="file-picture"><img src=${url} alt=${`Picture ${info?.filename ?? ""}`} /></span>`}
   </div>`
 }

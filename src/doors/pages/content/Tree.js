@@ -13,7 +13,7 @@ const PAGE = 100
 const Entry = ({ name, open, small, tab, value }) => {
   const [isOpen, setOpen] = useState(open)
   const [most, setMost] = useState(PAGE)
-  const key = name === undefined ? null : html`<span class="key"><bdi>${name}</bdi>: </span>`
+  const key = name === undefined ? null : html`<span class="name"><bdi>${name}</bdi>: </span>`
   const entries = entriesOf(value)
   if (entries === undefined || entries.length === 0) {
     const kind = value === null ? "null" : typeof value

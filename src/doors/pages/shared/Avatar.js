@@ -12,24 +12,28 @@ export const storedAvatar = (url) => {
   return key === undefined ? null : urlOf(`v1/avatars/${key}`)
 }
 
+/** The first letter or digit of a name, as a capital. @param {string | null} name */
+const initialOf = (name) => /[\p{L}\p{N}]/u.exec(name ?? "")?.[0].toUpperCase()
+
 /**
- * The picture of an agent or a group. Without one, a disc with the first letter of the name, which also determines the colour.
+ * The picture of an agent or a group. Without one, a disc with the first letter of its title, in a colour that its name determines.
  * @param {object} props
  * @param {string} props.name an agent's handle, or a group's name
+ * @param {string | null | undefined} [props.title] the agent's display name
  * @param {string | null | undefined} [props.url] the `avatar_url` of the API
  * @param {string} [props.preview] a blob URL to show instead
  * @param {boolean} [props.group]
  * @param {string | undefined} [props.dot] the presence
  * @param {boolean} [props.large]
  */
-export const Avatar = ({ dot, group = false, large = false, name, preview, url }) => {
+export const Avatar = ({ dot, group = false, large = false, name, preview, title = null, url }) => {
   const source = preview ?? storedAvatar(url)
   const [failed, setFailed] = useState(/** @type {string | null} */ (null))
   let sum = 0
   for (const char of name) sum = (sum * 31 + (char.codePointAt(0) ?? 0)) % 6
   return html`<span class=${classes("avatar", `hue-${sum}`, group && "of-group", large && "large")} aria-hidden="true">
     ${source === null || source === failed
-      ? [...name.replace(/^[^\p{L}\p{N}]+/u, "")][0]?.toUpperCase() ?? "#"
+      ? initialOf(title) ?? initialOf(name) ?? "#"
       : html`<img src=${source} alt="" loading="lazy" decoding="async" onError=${() => setFailed(source)} />`}
     ${dot === undefined ? null : html`<i class=${`dot ${dot}`}></i>`}</span>`
 }
