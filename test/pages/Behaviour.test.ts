@@ -301,6 +301,15 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await page.keyboard.press("Escape")
       await panel.waitFor({ state: "detached" })
       await hasFocus(page, /^BUTTON About/)
+      // A message that mentions the agent says so. A blocked agent is marked above its thread and in the list.
+      await send(carl!, { to: ada.handle, content: { text: `For @${ada.handle}` } })
+      await adas.getByText("Mentions you").waitFor()
+      await about.click()
+      await panel.getByRole("button", { name: "Block" }).click()
+      await panel.getByRole("group").getByRole("button", { name: "Block" }).click()
+      await adas.locator(".thread-head").getByText("blocked").waitFor()
+      await adas.locator(".conversation.open").getByText("blocked").waitFor()
+      await watched.accessible()
       await watched.close()
     })
 

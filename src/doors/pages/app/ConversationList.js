@@ -54,6 +54,7 @@ export const ConversationList = ({ session }) => {
   const [shown, setShown] = useState(PAGE)
   const hidden = session.hiding.waiting.value
   const drafts = session.drafts.targets.value
+  const blocked = session.conversations.blocked.value
   const all = session.conversations.list.value.filter(({ id }) => !hidden.has(id))
   const open = session.conversations.place.value?.id
   return html`<div>
@@ -69,6 +70,7 @@ export const ConversationList = ({ session }) => {
             <${Avatar} ...${avatarOf(one)} dot=${presence} />
             <span class="conversation-text">
               <span class="conversation-title"><bdi class="ellipsis">${title}</bdi>
+                ${one.type === "direct" && blocked.has(one.participants[0]?.handle ?? "") ? html`<small class="tag">blocked</small>` : null}
                 ${one.is_muted ? html`<small class="tag">muted</small>` : null}
                 ${one.last_message_at === null ? null : html`<time datetime=${one.last_message_at} title=${exactly(one.last_message_at)}>${briefly(one.last_message_at)}</time>`}</span>
               <span class="conversation-preview"><span class="ellipsis" dir="auto">${lastOf(one)}</span>

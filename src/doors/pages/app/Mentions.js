@@ -25,15 +25,16 @@ export const useMentions = ({ field, onText, session, target, text }) => {
   const id = useId()
   const [people, setPeople] = useState(/** @type {ReadonlyArray<Person>} */ ([]))
   const [caret, setCaret] = useState(-1)
-  const [chosen, setChosen] = useState(0)
+  const [choice, setChoice] = useState({ begin: "", index: 0 })
   const mention = caret < 0 ? undefined : mentionAt(text, caret)
   const offers = mention === undefined ? [] : offered(people, mention.begin)
   const isOpen = offers.length > 0
+  // A choice is among the agents of one beginning. For another beginning, the first agent is chosen.
+  const chosen = choice.begin === mention?.begin ? choice.index : 0
   const isAsked = mention !== undefined
   useEffect(() => {
     if (isAsked) void session.mentions.people().then(setPeople)
   }, [isAsked, target])
-  useEffect(() => setChosen(0), [mention?.begin])
   useEscape(isOpen, () => setCaret(-1))
 
   const complete = (/** @type {string | undefined} */ handle) => {
@@ -50,7 +51,7 @@ export const useMentions = ({ field, onText, session, target, text }) => {
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     if (!isOpen || event.isComposing || event.shiftKey) return false
     const step = { ArrowDown: 1, ArrowUp: offers.length - 1 }[event.key]
-    if (step !== undefined) setChosen((chosen + step) % offers.length)
+    if (step !== undefined) setChoice({ begin: mention?.begin ?? "", index: (chosen + step) % offers.length })
     else if (event.key === "Enter" || event.key === "Tab") complete(offers[chosen]?.handle)
     else return false
     event.preventDefault()

@@ -98,6 +98,7 @@ export const MessageRow = ({ active, before, marked, message, onFocus, onQuote, 
       <${Content} session=${session} content=${content} active=${active} isPlain=${isPlain} />
     </div>
     <footer>
+      ${!own && message.context?.mentions?.includes(session.handle) ? html`<span class="state-tag">Mentions you</span>` : null}
       ${task === undefined ? null : html`<span class=${classes("state-tag", tasks[task]?.[1])} title="This message is an A2A task">Task: ${tasks[task]?.[0] ?? task}</span>`}
       ${own ? html`<span class=${`state ${status}`} title=${status === "read" ? `Read ${exactly(message.read_at)}` : states[status]}>${states[status]}</span>` : null}
       <span class="row-actions">

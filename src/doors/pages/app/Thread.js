@@ -80,6 +80,7 @@ export const Thread = ({ isFront, place, session }) => {
       <div class="thread-title">
         <h2 tabindex="-1"><bdi>${title}</bdi></h2>
         <p>${isGroup ? counted(members ?? 0, "member") : handle === null ? null : html`<span class="handle">@${handle}</span>`}
+          ${handle !== null && session.conversations.blocked.value.has(handle) ? html` · <small class="tag" title="Neither can write to the other">blocked</small>` : null}
           ${presence === undefined ? null : html` · <span class=${`presence ${presence.status}`}>${presence.status}</span>
             ${presence.custom_message === null || presence.custom_message === "" ? null : html` · <bdi>${presence.custom_message}</bdi>`}`}</p>
       </div>

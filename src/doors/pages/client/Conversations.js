@@ -31,6 +31,8 @@ export class Conversations {
     /** @type {Signal<ReadonlyArray<Conversation>>} */
     this.list = signal([])
     this.listed = signal(false)
+    /** The handles of the agents that this agent blocks. @type {Signal<ReadonlySet<string>>} */
+    this.blocked = signal(new Set())
     /** The open thread. @type {Signal<Place | null>} */
     this.place = signal(null)
     this.unread = computed(() => this.list.value.reduce((sum, one) => sum + (one.is_muted ? 0 : one.unread_count), 0))
@@ -39,9 +41,11 @@ export class Conversations {
     this.groups = new Map()
   }
 
-  /** Reads the list of conversations. */
+  /** Reads the list of conversations, and whom the agent blocks. */
   async load() {
-    this.list.value = await this.api.all("v1/conversations", "conversations")
+    const [list, blocks] = await Promise.all([this.api.all("v1/conversations", "conversations"), this.api.all("v1/contacts/blocks", "blocks")])
+    this.blocked.value = new Set(blocks.map(({ handle }) => handle))
+    this.list.value = list
     this.listed.value = true
   }
 

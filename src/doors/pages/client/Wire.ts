@@ -58,7 +58,7 @@ export interface Message {
   readonly delivered_at: string | null
   readonly read_at: string | null
   readonly delivery_id?: string | null
-  readonly context?: { readonly sender: Person }
+  readonly context?: { readonly sender: Person; readonly mentions?: ReadonlyArray<string> }
 }
 
 export interface FileInfo {
