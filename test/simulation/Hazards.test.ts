@@ -39,11 +39,15 @@ const moment = (ms: number) =>
     setTimeout(() => resume(Effect.void), ms)
   })
 
-/** Lets what is under way on a database elsewhere come to rest, moving the clock now and then. */
+/**
+ * Lets what is under way on a database elsewhere come to rest, moving the clock now and then. Each round waits for a statement of its own, so
+ * that a rest takes longer on a busy machine, on which other statements take longer too.
+ */
 const rest = (deliveries: Deliveries["Service"]) =>
   Effect.gen(function*() {
     for (let i = 0; i < 20; i++) {
       yield* moment(2)
+      yield* deliveries.heads(["nobody"])
       yield* TestClock.adjust(10)
       yield* deliveries.settled
     }
