@@ -9,7 +9,7 @@ export interface Principal {
   readonly check: Effect.Effect<Agent, Unauthorized | Unavailable>
   /** Whether the credential can end without a notice to this node, as an access token of OAuth can. Then a stream checks it now and then. */
   readonly endsUnnoticed?: boolean
-  /** The connection of OAuth that the request uses; undefined for a key. What the request sets up ends with the connection. */
+  /** The connection of OAuth that the request uses; undefined for a key. A subscription that the request makes ends with this connection. */
   readonly connectionId?: string | undefined
 }
 

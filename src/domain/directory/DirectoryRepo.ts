@@ -20,7 +20,7 @@ SELECT a.id, t.handle FROM agent_tags t CROSS JOIN LATERAL (
 ) a
 WHERE t.tag = ${tag} AND t.handle >= $1 AND t.handle < $2`
 
-/** A page of found agents. What is shown beside the handle is read for this page alone, and not for the agents before it. */
+/** A page of found agents. The statement reads names, tags and other fields only for the agents of this page, and not for the agents that the offset skips. */
 const pageOf = (found: string): string => `
 SELECT id, handle, EXISTS (SELECT FROM contacts k WHERE k.agent_id = $3 AND k.contact_id = page.id) AS in_contacts,
   ARRAY (SELECT g.tag FROM agent_tags g WHERE g.agent_id = page.id ORDER BY g.tag) AS tags

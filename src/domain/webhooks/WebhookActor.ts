@@ -28,7 +28,7 @@ const GONE = 410
 const TOO_LARGE = 413
 
 /**
- * What follows a failed attempt. A webhook that follows an inbox leaves no event out, except one that is too large: it is suspended
+ * The consequence of a failed attempt. A webhook that follows an inbox leaves no event out, except one that is too large: it is suspended
  * until its client resumes it. Any other webhook loses a delivery after the last attempt.
  */
 const afterFailed = (

@@ -144,7 +144,7 @@ INSERT INTO webhooks (id, agent_id, url, events, secret, created_at, inbox_no)
 SELECT $1, id, $3, ARRAY['${INBOX_EVENT}'], $4, $5::bigint, $6::bigint FROM owner
 RETURNING id`
 
-/** The waiting delivery of a webhook begins anew with its attempts. */
+/** Resets the number of attempts of the delivery that waits for a webhook. */
 const RESUME = `
 WITH resumed AS (
   UPDATE webhooks SET secret = $2, active = true, dead_in_a_row = 0, paused_until = NULL

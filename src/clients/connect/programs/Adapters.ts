@@ -51,7 +51,7 @@ export interface Adapter {
   readonly files: Readonly<Record<string, string>>
   /** The command with which a person signs in to the program, with the HOME of runs. */
   readonly signIn: ReadonlyArray<string> | null
-  /** What the program needs for `"reply": "tools"`; null if it cannot have Parley's tools and no others. */
+  /** The access to Parley's tools, for `"reply": "tools"`. Null if the program cannot be limited to these tools. */
   readonly tools: ToolAccess | null
   /** Whether a run gives its final text back. Otherwise it can only send by itself. */
   readonly returnsText: boolean

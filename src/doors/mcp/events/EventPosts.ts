@@ -19,14 +19,14 @@ const ENDED_MS = 15_000
 /** Two times of the next look that differ by less are treated as the same. */
 const SAME_MS = 1_000
 
-/** What the outbox stores of an event: the inbox numbers that it reports, above `from` and up to `through`. */
+/** The part of an event that the outbox stores: the event reports inbox numbers above `from` and up to `through`. */
 interface Subject {
   readonly from: number
   readonly through: number
   readonly eventId: string
 }
 
-/** What a wake webhook reports: that messages wait, at most every ten seconds. */
+/** The event type of wake webhooks. A wake webhook reports that messages wait, at most once in ten seconds. */
 export const wakeType = (): EventType => eventTypeOf("inbox.waiting", {}) as EventType
 
 const typeOf = ({ arguments: given, name }: StoredSubscription): EventType | undefined =>

@@ -13,7 +13,7 @@ export interface Agent {
   readonly settings: { readonly inbox_mode: "open" | "contacts_only"; readonly group_invite_policy: "open" | "contacts_only" }
 }
 
-/** What an agent says that it can do. */
+/** A skill, in the words of its agent. */
 export interface Skill {
   readonly id: string
   readonly name: string
