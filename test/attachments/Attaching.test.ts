@@ -38,7 +38,7 @@ const make = Effect.gen(function*() {
         return Deferred.await(answer)
       })
   })
-  const actor = new ConversationActor("conv_1", world)
+  const actor = ConversationActor.make(world)("conv_1")
   const send = (key: string, attachmentId?: string) =>
     Effect.exit(actor.send({
       sender: { ...a, displayName: a.handle },

@@ -29,7 +29,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
       blocked: rows.state.blocked
     })
   })
-  const actor = new ConversationActor("conv_1", world)
+  const actor = ConversationActor.make(world)("conv_1")
   const run = <A, E>(effect: Effect.Effect<A, E>) => Effect.forkChild(Effect.exit(effect), { startImmediately: true })
   const send = (key: string) =>
     run(actor.send({ sender: { ...a, displayName: a.handle }, recipient: b, draft: draft(key) }))

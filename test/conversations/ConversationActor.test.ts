@@ -37,7 +37,7 @@ const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Depen
       }),
     facts: () => ({ opened: loaded.initiatorId !== null })
   }, own)
-  const actor = new ConversationActor("conv_1", { ...world, facts: (...of) => Effect.andThen(beforeFacts, world.facts(...of)) })
+  const actor = ConversationActor.make({ ...world, facts: (...of) => Effect.andThen(beforeFacts, world.facts(...of)) })("conv_1")
   const send = (sender: typeof a, key: string) =>
     Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
   let seq = 0

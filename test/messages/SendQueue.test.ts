@@ -84,7 +84,7 @@ const direct: Kind = {
       const seq = ++row.seq
       return { _tag: "Stored", seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null }
     }
-    const actor = new ConversationActor("conv_1", yield* makeDependencies({
+    const actor = ConversationActor.make(yield* makeDependencies({
       appends: {
         submit: (append, settle, age, trace) =>
           commits.push({
@@ -111,7 +111,7 @@ const direct: Kind = {
     }, {
       monotonic,
       original: () => Effect.succeed({ created: false, body: "the original", backlog: null })
-    }))
+    }))("conv_1")
     const send = (key: string, attachmentId?: string) =>
       Effect.exit(actor.send({ sender: a, recipient: b, draft: { ...draft(key), attachmentId } }))
     if (!isNew) {
@@ -181,14 +181,14 @@ const group: Kind = {
       fork: (effect) => void runFork(effect)
     }
     let statement: Effect.Effect<void, Unavailable> = Effect.void
-    const actor = new GroupActor("grp_1", {
+    const actor = GroupActor.make({
       ...needed,
       change: () =>
         Effect.map(statement, () => {
           row.version++
           return { base: row.seq++, envelopes: [[]], reached: new Map() }
         })
-    } as GroupDependencies)
+    } as GroupDependencies)("grp_1")
     const send = (key: string, attachmentId?: string) => Effect.exit(actor.send({ sender: a, draft: { ...draft(key), attachmentId } }))
     if (!isNew) {
       const first = yield* start(send("first"))

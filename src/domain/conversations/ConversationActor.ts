@@ -1,4 +1,4 @@
-import { Effect, Exit } from "effect"
+import { Effect } from "effect"
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
 import {
   AgentRestricted,
@@ -8,7 +8,8 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "#domain/messages/SendErrors"
-import { exitOf, type Sending, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
+import { type Decision, type Opening, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp, type Verdict } from "#domain/messages/SendKind"
+import { SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
 import type { Sent } from "#domain/messages/Sent"
 import { iso } from "#ground/wire/Text"
 import { Unauthorized, Unavailable } from "#ground/wire/WireError"
@@ -42,23 +43,202 @@ export interface Dependencies extends SendQueueDependencies<Append, Appended> {
   readonly backlogHard: number
 }
 
-/** What the actor knows of its conversation. */
-interface Known {
-  epoch: number
-  version: number
-  state: DirectState
+/** The row of the conversation and the pair's blocks, as this owner last knew them. */
+export interface CachedDirect {
+  readonly epoch: number
+  readonly version: number
+  readonly state: DirectState
   /** Whether this owner has written, so that the row has its epoch. */
-  claimed: boolean
+  readonly claimed: boolean
 }
 
-interface Direct {
-  readonly dependencies: Dependencies
+export interface DirectSends {
   readonly command: SendCommand
-  readonly state: Known
+  readonly state: CachedDirect
   readonly write: Append
   readonly outcome: Appended
   readonly failure: SendFailure
   readonly replay: never
+}
+
+const MAX_ATTEMPTS = 5
+
+/** Decides a send (wire.md F, G.1, G.2, G.9). The first write of an owner is `alone`, because it raises the epoch. */
+export const decideDirect = ({ claimed, state }: CachedDirect, { recipient, sender }: SendCommand): Decision<SendFailure> => {
+  const decision = decideSend(state, sender.id)
+  switch (decision._tag) {
+    case "Continue":
+    case "Establish":
+      return claimed ? APPEND : APPEND_ALONE
+    case "Open":
+      return OPEN
+    case "Blocked":
+      return refuse(new Blocked())
+    case "AwaitingReply":
+      return refuse(new AwaitingReply({ details: { recipient_handle: recipient.handle, waiting_since: iso(decision.since) } }))
+  }
+}
+
+const APPEND = { _tag: "Append", alone: false } as const
+const APPEND_ALONE = { _tag: "Append", alone: true } as const
+const OPEN = { _tag: "Open" } as const
+const refuse = (failure: SendFailure) => ({ _tag: "Refuse", failure, forget: false }) as const
+
+const writeDirect = (
+  conversationId: string,
+  { claimed, epoch, state, version }: CachedDirect,
+  { draft, recipient, sender }: SendCommand,
+  { at, messageId, requestId }: Stamp
+): Append => {
+  const opens = state.initiatorId === null
+  return {
+    conversationId,
+    epoch,
+    nextEpoch: claimed ? epoch : epoch + 1,
+    version,
+    opens,
+    establishes: !opens && !state.established,
+    senderId: sender.id,
+    recipientId: recipient.id,
+    messageId,
+    at,
+    draft,
+    requestId
+  }
+}
+
+/** Decides what follows from the outcome of a write. */
+export const settleDirect = (
+  current: CachedDirect | undefined,
+  write: Append,
+  outcome: Appended,
+  recipientHandle: string,
+  backlogSoft: number
+): Settlement<CachedDirect, SendFailure> => {
+  switch (outcome._tag) {
+    case "Stored":
+      return {
+        _tag: "Stored",
+        state: advance(current, write),
+        seq: outcome.seq,
+        envelopes: [{ recipientId: write.recipientId, inboxNo: outcome.inboxNo }],
+        senderLastInboxNo: outcome.senderLastInboxNo,
+        senderNextInboxNo: outcome.senderNextInboxNo,
+        group: null,
+        backlog: outcome.undelivered >= backlogSoft ? outcome.undelivered : null
+      }
+    case "Fenced":
+      return { _tag: "Retry", state: isDecidedOn(current, write) ? undefined : current }
+    case "Replayed":
+      return REPLAY
+    case "SenderGone":
+      return { _tag: "RefuseSender" }
+    case "RecipientGone":
+      return { _tag: "Refuse", failure: new AgentNotFound() }
+    case "Backlogged":
+      return { _tag: "Refuse", failure: backlogged(recipientHandle, outcome.undelivered) }
+  }
+}
+
+const isDecidedOn = (current: CachedDirect | undefined, { epoch, version }: Append): boolean =>
+  epoch === current?.epoch && version === current.version
+
+/** Brings the cached state up to date with a committed message. */
+const advance = (current: CachedDirect | undefined, { at, establishes, nextEpoch, opens, senderId }: Append): CachedDirect | undefined => {
+  if (current === undefined || nextEpoch < current.epoch) return current
+  if (!opens && !establishes && current.claimed && current.epoch === nextEpoch) return current
+  const state: DirectState = opens
+    ? { initiatorId: senderId, createdAt: at, established: false, blocked: false }
+    : establishes
+    ? { ...current.state, established: true }
+    : current.state
+  return { epoch: nextEpoch, version: current.version, state, claimed: true }
+}
+
+const backlogged = (recipientHandle: string, undelivered: number): RecipientBacklogged =>
+  new RecipientBacklogged({ details: { recipient_handle: recipientHandle, undelivered_count: undelivered } })
+
+/**
+ * Decides what storage says about a refused send. The look-up of the key comes first, because a replay is never refused
+ * (wire.md C.6).
+ */
+export const confirmDirect = (
+  failure: SendFailure,
+  facts: OutreachFacts | undefined,
+  { command: { recipient }, isLast }: { readonly command: SendCommand; readonly isLast: boolean }
+): Verdict<SendFailure> => {
+  if (facts?.senderStatus === "suspended") return { _tag: "Refuse", failure: new AgentSuspended() }
+  if (facts !== undefined && facts.replayOf !== null) return REPLAY
+  const isOutdated = (failure._tag === "Blocked" && facts?.blocked === false) ||
+    (failure._tag === "AwaitingReply" && facts?.established === true)
+  // Another owner has committed an unblock or a reply since the decision.
+  if (isOutdated && !isLast) return RELOAD
+  if (facts === undefined || facts.recipientDeleted) return { _tag: "Refuse", failure: new AgentNotFound() }
+  if (facts.blocked) return { _tag: "Refuse", failure: new Blocked() }
+  if (failure._tag === "AwaitingReply" && isClosedTo(facts)) return { _tag: "Refuse", failure: inboxRestricted(recipient.handle) }
+  return { _tag: "Refuse", failure }
+}
+
+/** Decides a first message by the guards of wire.md C.6, in their order, up to the cold slot. */
+export const decideOpening = (
+  facts: OutreachFacts | undefined,
+  { recipient }: SendCommand
+): Verdict<SendFailure> | { readonly _tag: "Append" } => {
+  const refused = (failure: SendFailure) => ({ _tag: "Refuse", failure }) as const
+  if (facts?.senderStatus === "suspended") return refused(new AgentSuspended())
+  if (facts !== undefined && facts.replayOf !== null) return REPLAY
+  // Another owner has stored the first message meanwhile.
+  if (facts?.opened === true) return RELOAD
+  if (facts === undefined || facts.recipientDeleted) return refused(new AgentNotFound())
+  if (facts.blocked) return refused(new Blocked())
+  if (facts.senderStatus === "restricted") return refused(new AgentRestricted())
+  if (facts.senderStatus === null) return refused(new Unauthorized())
+  if (isClosedTo(facts)) return refused(inboxRestricted(recipient.handle))
+  return { _tag: "Append" }
+}
+
+const isClosedTo = ({ inboxMode, isContact }: OutreachFacts): boolean => inboxMode === "contacts_only" && !isContact
+
+const inboxRestricted = (recipientHandle: string): InboxRestricted =>
+  new InboxRestricted({ details: { recipient_handle: recipientHandle } })
+
+const makeDirectSends = (deps: Dependencies): SendKind<DirectSends> => {
+  const { backlogHard, backlogSoft, facts, load, original, release, reserve, useAttachment } = deps
+  /** Reserves the cold slot after all other guards, and releases it if the message cannot be written after all. */
+  const open = ({ attach, command, conversationId, isAbandoned }: Opening<DirectSends>) =>
+    Effect.gen(function*() {
+      const known = yield* facts(command, conversationId)
+      if (isAbandoned()) return yield* new Unavailable()
+      const opening = decideOpening(known, command)
+      if (opening._tag !== "Append" || known === undefined) return opening
+      const { sender } = command
+      yield* reserve(sender.id, conversationId, deps.now())
+      yield* Effect.gen(function*() {
+        yield* attach
+        if (isAbandoned()) return yield* new Unavailable()
+        if (known.undelivered >= backlogHard && !known.recipientSuspended) {
+          return yield* backlogged(command.recipient.handle, known.undelivered)
+        }
+      }).pipe(Effect.tapCause(() => release(sender.id, conversationId)))
+      return opening
+    })
+  return {
+    maxAttempts: MAX_ATTEMPTS,
+    load: (conversationId, { recipient, sender }) =>
+      Effect.map(load(conversationId, sender.id, recipient.id), (loaded) => ({ ...loaded, claimed: false })),
+    decide: decideDirect,
+    write: writeDirect,
+    settle: (current, write, outcome, _decidedOn, { recipient }) => settleDirect(current, write, outcome, recipient.handle, backlogSoft),
+    admit: undefined,
+    open,
+    release: ({ conversationId, opens, senderId }) => opens ? release(senderId, conversationId) : undefined,
+    confirm: ({ attempts, command, conversationId }, failure) =>
+      Effect.map(facts(command, conversationId), (known) =>
+        confirmDirect(failure, known, { command, isLast: attempts + 1 >= MAX_ATTEMPTS })),
+    original: ({ draft, sender }) => original(sender.id, draft.clientMsgId),
+    isSenderDeleted: (conversationId, command) => Effect.map(facts(command, conversationId), (known) => known?.senderStatus === null),
+    useAttachment: (_conversationId, { recipient, sender }, attachmentId, asks) => useAttachment(sender.id, recipient.id, attachmentId, asks)
+  }
 }
 
 /**
@@ -67,21 +247,21 @@ interface Direct {
  * the row's epoch and version. A first message, the first write of a new owner and a change of the blocks are barriers.
  * Sends are safe to retry: equal client_msg_ids in flight share one result, and later ones find the stored key.
  */
-export class ConversationActor extends SendQueue<Direct> {
-  protected readonly maxAttempts = 5
+export class ConversationActor extends SendQueue<DirectSends> {
+  /** Returns the function that makes the actor of a conversation. */
+  static make(deps: Dependencies): (id: string) => ConversationActor {
+    const kind = makeDirectSends(deps)
+    return (id) => new ConversationActor(id, kind, deps)
+  }
 
   /** Runs the statement of a block between two sends. Each later send is decided on the resulting state. */
   block(statement: Effect.Effect<BlockChange, Unavailable>): Effect.Effect<BlockChange["outcome"], Unavailable> {
     return this.exclusive(Effect.map(statement, ({ fence, outcome }) => {
       const known = this.state
       if (fence !== null && known !== undefined) {
-        if (fence.epoch === known.epoch && fence.version === known.version + 1) {
-          known.state = { ...known.state, blocked: true }
-          known.version = fence.version
-        } else {
-          // The row has changes that this actor has not seen.
-          this.state = undefined
-        }
+        const isNext = fence.epoch === known.epoch && fence.version === known.version + 1
+        // Otherwise the row has changes that this actor has not seen.
+        this.state = isNext ? { ...known, state: { ...known.state, blocked: true }, version: fence.version } : undefined
       }
       return outcome
     }))
@@ -93,213 +273,4 @@ export class ConversationActor extends SendQueue<Direct> {
       this.state = undefined
     })))
   }
-
-  protected load({ command: { recipient, sender } }: Sending<Direct>): Effect.Effect<Known, Unavailable> {
-    return Effect.map(this.deps.load(this.id, sender.id, recipient.id), (loaded) => ({ ...loaded, claimed: false }))
-  }
-
-  protected decide(sending: Sending<Direct>, known: Known): void {
-    const { recipient, sender } = sending.command
-    const decision = decideSend(known.state, sender.id)
-    switch (decision._tag) {
-      case "Continue":
-      case "Establish":
-        return this.proceed(sending, known)
-      case "Open":
-        return this.open(sending, known)
-      case "Blocked":
-        return this.refuse(sending, new Blocked())
-      case "AwaitingReply":
-        return this.refuse(
-          sending,
-          new AwaitingReply({ details: { recipient_handle: recipient.handle, waiting_since: iso(decision.since) } })
-        )
-    }
-  }
-
-  /**
-   * Handles a first message: checks all guards with one read, reserves the cold slot, then writes. The send is a
-   * barrier meanwhile.
-   */
-  private open(sending: Sending<Direct>, known: Known): void {
-    const { deps } = this
-    const { command } = sending
-    this.hold(sending)
-    const ready = Effect.gen({ self: this }, function*() {
-      const facts = yield* deps.facts(command, this.id)
-      if (sending.callers.length === 0) return yield* new Unavailable()
-      if (facts?.senderStatus === "suspended") return yield* new AgentSuspended()
-      if (facts !== undefined && facts.replayOf !== null) return "replay" as const
-      if (facts?.opened === true) return "reload" as const
-      if (facts === undefined || facts.recipientDeleted) return yield* new AgentNotFound()
-      if (facts.blocked) return yield* new Blocked()
-      if (facts.senderStatus === "restricted") return yield* new AgentRestricted()
-      if (facts.senderStatus === null) return yield* new Unauthorized()
-      if (facts.inboxMode === "contacts_only" && !facts.isContact) {
-        return yield* new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
-      }
-      yield* deps.reserve(command.sender.id, this.id, deps.now())
-      if (!sending.attached) {
-        yield* Effect.tapCause(this.checkAttachment(sending), () => deps.release(command.sender.id, this.id))
-      }
-      if (sending.callers.length === 0) {
-        yield* deps.release(command.sender.id, this.id)
-        return yield* new Unavailable()
-      }
-      if (facts.undelivered >= deps.backlogHard && !facts.recipientSuspended) {
-        yield* deps.release(command.sender.id, this.id)
-        return yield* new RecipientBacklogged({
-          details: { recipient_handle: command.recipient.handle, undelivered_count: facts.undelivered }
-        })
-      }
-      return "append" as const
-    })
-    this.run(sending, Effect.matchCause(ready, {
-      onSuccess: (next) => {
-        if (next === "append") {
-          // The write raises the epoch. Its result lifts the barrier.
-          known.claimed = false
-          return this.append(sending, known)
-        }
-        if (next === "replay") this.replay(sending)
-        else {
-          // Another owner has stored the first message meanwhile.
-          this.state = undefined
-          this.retry(sending)
-        }
-        this.lift(sending)
-      },
-      onFailure: (cause) => {
-        this.settle(sending, exitOf(cause))
-        this.lift(sending)
-      }
-    }))
-  }
-
-  protected append(sending: Sending<Direct>, known: Known): void {
-    const { deps } = this
-    const { draft, recipient, sender } = sending.command
-    const opens = known.state.initiatorId === null
-    if (!known.claimed) this.hold(sending)
-    this.commit(sending, {
-      conversationId: this.id,
-      epoch: known.epoch,
-      nextEpoch: known.claimed ? known.epoch : known.epoch + 1,
-      version: known.version,
-      opens,
-      establishes: !opens && !known.state.established,
-      senderId: sender.id,
-      recipientId: recipient.id,
-      messageId: draft.messageId ?? deps.newMessageId(),
-      at: deps.now(),
-      draft,
-      requestId: this.originOf(sending)
-    }, known)
-  }
-
-  protected appended(
-    sending: Sending<Direct>,
-    append: Append,
-    _known: Known,
-    outcome: Appended,
-    committedAt: number | undefined
-  ): void {
-    if (outcome._tag === "Stored") {
-      this.advance(sending, append)
-      this.stored(sending, append, {
-        seq: outcome.seq,
-        envelopes: [{ recipientId: append.recipientId, inboxNo: outcome.inboxNo }],
-        senderLastInboxNo: outcome.senderLastInboxNo,
-        senderNextInboxNo: outcome.senderNextInboxNo,
-        group: null,
-        backlog: outcome.undelivered >= this.deps.backlogSoft ? outcome.undelivered : null
-      }, committedAt)
-    } else if (append.opens) {
-      // Release the slot before the next attempt. A later release would delete that attempt's reservation.
-      return this.run(sending, Effect.map(this.deps.release(append.senderId, this.id), () => {
-        this.rejected(sending, append, outcome)
-        this.lift(sending)
-      }))
-    } else this.rejected(sending, append, outcome)
-    this.lift(sending)
-  }
-
-  /** Brings the cached state up to date with a committed message. */
-  private advance({ command: { sender } }: Sending<Direct>, append: Append): void {
-    if (append.opens || append.establishes) this.overtake()
-    const known = this.state
-    if (known === undefined || append.nextEpoch < known.epoch) return
-    known.epoch = append.nextEpoch
-    known.claimed = true
-    if (append.opens) known.state = { initiatorId: sender.id, createdAt: append.at, established: false, blocked: false }
-    else if (append.establishes) known.state = { ...known.state, established: true }
-  }
-
-  private rejected(sending: Sending<Direct>, append: Append, outcome: Exclude<Appended, { _tag: "Stored" }>): void {
-    const { recipient } = sending.command
-    switch (outcome._tag) {
-      case "Fenced":
-        if (append.epoch === this.state?.epoch && append.version === this.state.version) this.state = undefined
-        return this.retry(sending)
-      case "Replayed":
-        return this.replay(sending)
-      case "SenderGone":
-        return this.refuseSender(sending)
-      case "RecipientGone":
-        return this.refuse(sending, new AgentNotFound())
-      case "Backlogged":
-        return this.refuse(
-          sending,
-          new RecipientBacklogged({
-            details: { recipient_handle: recipient.handle, undelivered_count: outcome.undelivered }
-          })
-        )
-    }
-  }
-
-  /** Refuses a send after a look-up of its key. If the send is a replay, it gets the original message instead (wire.md C.6). */
-  protected refuse(sending: Sending<Direct>, failure: SendFailure): void {
-    this.ask(sending, this.deps.facts(sending.command, this.id), (facts) => {
-      if (facts?.senderStatus === "suspended") return this.settle(sending, Exit.fail(new AgentSuspended()))
-      if (facts !== undefined && facts.replayOf !== null) return this.replay(sending)
-      const isOutdated = (failure._tag === "Blocked" && facts?.blocked === false) ||
-        (failure._tag === "AwaitingReply" && facts?.established === true)
-      if (isOutdated && sending.attempts + 1 < this.maxAttempts) {
-        // Another owner has committed an unblock or a reply since the decision.
-        this.state = undefined
-        return this.retry(sending)
-      }
-      this.settle(sending, Exit.fail(weigh(sending.command, facts, failure)))
-    })
-  }
-
-  private replay(sending: Sending<Direct>): void {
-    const { draft, sender } = sending.command
-    this.ask(sending, this.deps.original(sender.id, draft.clientMsgId), (sent) => {
-      if (sent === undefined) this.giveUp(sending, "The key of a send is known, but its message cannot be found")
-      else this.settle(sending, Exit.succeed(sent))
-    })
-  }
-
-  protected isSenderDeleted({ command }: Sending<Direct>): Effect.Effect<boolean, Unavailable> {
-    return Effect.map(this.deps.facts(command, this.id), (facts) => facts?.senderStatus === null)
-  }
-
-  protected useAttachment(
-    { command: { recipient, sender } }: Sending<Direct>,
-    attachmentId: string,
-    asks: (isAsked: boolean) => void
-  ): Effect.Effect<void, SendFailure> {
-    return this.deps.useAttachment(sender.id, recipient.id, attachmentId, asks)
-  }
-}
-
-/** Applies the guards that need storage, in the order of wire.md C.6. */
-const weigh = (command: SendCommand, facts: OutreachFacts | undefined, failure: SendFailure): SendFailure => {
-  if (facts === undefined || facts.recipientDeleted) return new AgentNotFound()
-  if (facts.blocked) return new Blocked()
-  if (failure._tag === "AwaitingReply" && facts.inboxMode === "contacts_only" && !facts.isContact) {
-    return new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
-  }
-  return failure
 }

@@ -170,7 +170,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         fork
       }
 
-      const actors = yield* makeSendQueues("conversation", (id) => new ConversationActor(id, deps))
+      const actors = yield* makeSendQueues("conversation", ConversationActor.make(deps))
       const client = yield* Procedures.make(ConversationEntity, {
         Send: { run: (conversationId, { command }) => actors.of(conversationId).send(command) },
         Block: {

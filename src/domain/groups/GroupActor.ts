@@ -1,11 +1,12 @@
-import { Effect, Exit } from "effect"
+import { Effect } from "effect"
 import type { Rpc } from "effect/rpc"
 import { AgentNotFound, type AgentStatus } from "#domain/agents/Agent"
 import type { AttachmentRefusal } from "#domain/attachments/Attachments"
-import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
+import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
 import { type GroupDeleted, toGroupDeletion } from "#domain/messages/GroupDeletion"
 import { renderMessage, sentMessage } from "#domain/messages/Message"
-import { logUnavailable, CHANGED_EACH_TIME, type Sending, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
+import { type Decision, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp } from "#domain/messages/SendKind"
+import { CHANGED_EACH_TIME, logUnavailable, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
 import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import {
   type Change,
@@ -97,8 +98,7 @@ interface Step {
   readonly joiner?: { readonly agentId: string; readonly handle: string }
 }
 
-interface InGroup {
-  readonly dependencies: GroupDependencies
+export interface GroupSends {
   readonly command: GroupSendCommand
   /** `null` if there is no such group. */
   readonly state: GroupState | null
@@ -108,6 +108,88 @@ interface InGroup {
   readonly replay: null
 }
 
+const MAX_ATTEMPTS = 50
+
+/** Decides a send: members of a group that is not deleted may write. */
+export const decideInGroup = (state: GroupState | null, { sender }: GroupSendCommand): Decision<GroupSendFailure> => {
+  // The group may be created later.
+  if (state === null) return { _tag: "Refuse", failure: new GroupNotFound(), forget: true }
+  if (state.deleted !== null || memberOf(state, sender.id) === undefined) {
+    return { _tag: "Refuse", failure: new GroupNotFound(), forget: false }
+  }
+  return APPEND
+}
+
+const APPEND = { _tag: "Append", alone: false } as const
+
+const writeInGroup = (
+  groupId: string,
+  state: GroupState | null,
+  { draft, sender }: GroupSendCommand,
+  { at, messageId, requestId }: Stamp
+): GroupAppend => ({
+  groupId,
+  version: state?.version ?? 0,
+  size: state?.members.length ?? 0,
+  senderId: sender.id,
+  messageId,
+  at,
+  draft,
+  requestId
+})
+
+/** Decides what follows from the outcome of a write. The message shows the group as it was when the write was decided. */
+export const settleInGroup = (
+  current: GroupState | null | undefined,
+  write: GroupAppend,
+  outcome: GroupAppended,
+  decidedOn: GroupState | null
+): Settlement<GroupState | null, GroupSendFailure> => {
+  switch (outcome._tag) {
+    case "Stored":
+      return {
+        _tag: "Stored",
+        state: current,
+        seq: outcome.seq,
+        envelopes: outcome.envelopes,
+        senderLastInboxNo: outcome.senderLastInboxNo,
+        senderNextInboxNo: outcome.senderNextInboxNo,
+        group: decidedOn === null ? null : { name: decidedOn.profile.name, memberCount: decidedOn.members.length },
+        backlog: null
+      }
+    case "Fenced":
+      return { _tag: "Retry", state: write.version === current?.version ? undefined : current }
+    case "Replayed":
+      return REPLAY
+    case "SenderGone":
+      return { _tag: "RefuseSender" }
+  }
+}
+
+const makeGroupSends = ({ admit, load, outside, status, useAttachment }: GroupDependencies): SendKind<GroupSends> => ({
+  maxAttempts: MAX_ATTEMPTS,
+  load: (groupId) => Effect.map(load(groupId), (state) => state ?? null),
+  decide: decideInGroup,
+  write: writeInGroup,
+  settle: settleInGroup,
+  admit: admit === undefined ? undefined : (groupId) => {
+    const admitted = admit(groupId)
+    return admitted instanceof RateLimited ? { failure: admitted } : admitted
+  },
+  open: undefined,
+  release: () => undefined,
+  confirm: ({ attempts, command: { sender } }, failure, state) => {
+    if (failure._tag !== "GroupNotFound") return Effect.succeed({ _tag: "Refuse", failure })
+    // The agent may have joined through another owner, so the rows are read before it is refused.
+    if (state !== null && attempts === 0) return Effect.succeed(RELOAD)
+    return Effect.map(outside(state ?? undefined, sender.id), (failure) => ({ _tag: "Refuse", failure }))
+  },
+  // The caller looks the message up.
+  original: () => Effect.succeed(null),
+  isSenderDeleted: (_groupId, { sender }) => Effect.map(status(sender.id), (found) => found === undefined),
+  useAttachment: (groupId, { sender }, attachmentId, asks) => useAttachment(sender.id, groupId, attachmentId, asks)
+})
+
 /**
  * One group on this node: the single writer of its members, roles, invites and order. `SendQueue` states what it shares
  * with direct conversations. Every decision is made on the rows of one version and committed only if the group still has
@@ -115,94 +197,22 @@ interface InGroup {
  * safe to retry: a send finds its key, and a change finds its earlier commit. The result of a send is `null` for a
  * replay, which the caller looks up.
  */
-export class GroupActor extends SendQueue<InGroup> {
-  protected readonly maxAttempts = 50
+export class GroupActor extends SendQueue<GroupSends> {
+  private readonly services: GroupDependencies
 
-  protected load(): Effect.Effect<GroupState | null, Unavailable> {
-    return Effect.map(this.deps.load(this.id), (state) => state ?? null)
+  /** Returns the function that makes the actor of a group. */
+  static make(services: GroupDependencies): (id: string) => GroupActor {
+    const kind = makeGroupSends(services)
+    return (id) => new GroupActor(id, kind, services)
   }
 
-  protected decide(sending: Sending<InGroup>, state: GroupState | null): void {
-    const { sender } = sending.command
-    if (state === null || state.deleted !== null || memberOf(state, sender.id) === undefined) {
-      // The agent may have joined through another owner, so the rows are read before it is refused.
-      if (state !== null && sending.attempts === 0) {
-        this.state = undefined
-        return this.retry(sending)
-      }
-      // The group may be created later.
-      if (state === null) this.state = undefined
-      return this.ask(sending, this.deps.outside(state ?? undefined, sender.id), (failure) => this.refuse(sending, failure))
-    }
-    if (sending.giveBack === undefined && this.deps.admit !== undefined) {
-      const admitted = this.deps.admit(this.id)
-      if (admitted instanceof RateLimited) return this.refuse(sending, admitted)
-      sending.giveBack = admitted
-    }
-    this.proceed(sending, state)
-  }
-
-  protected append(sending: Sending<InGroup>, state: GroupState): void {
-    const { deps } = this
-    const { draft, sender } = sending.command
-    this.commit(sending, {
-      groupId: this.id,
-      version: state.version,
-      size: state.members.length,
-      senderId: sender.id,
-      messageId: draft.messageId ?? deps.newMessageId(),
-      at: deps.now(),
-      draft,
-      requestId: this.originOf(sending)
-    }, state)
-  }
-
-  protected appended(
-    sending: Sending<InGroup>,
-    append: GroupAppend,
-    state: GroupState,
-    outcome: GroupAppended,
-    committedAt: number | undefined
-  ): void {
-    switch (outcome._tag) {
-      case "Stored":
-        return this.stored(sending, append, {
-          seq: outcome.seq,
-          envelopes: outcome.envelopes,
-          senderLastInboxNo: outcome.senderLastInboxNo,
-          senderNextInboxNo: outcome.senderNextInboxNo,
-          group: { name: state.profile.name, memberCount: state.members.length },
-          backlog: null
-        }, committedAt)
-      case "Fenced":
-        if (append.version === this.state?.version) this.state = undefined
-        return this.retry(sending)
-      case "Replayed":
-        sending.giveBack?.()
-        return this.settle(sending, Exit.succeed(null))
-      case "SenderGone":
-        return this.refuseSender(sending)
-    }
-  }
-
-  protected refuse(sending: Sending<InGroup>, failure: GroupSendFailure): void {
-    this.settle(sending, Exit.fail(failure))
-  }
-
-  protected isSenderDeleted({ command: { sender } }: Sending<InGroup>): Effect.Effect<boolean, Unavailable> {
-    return Effect.map(this.deps.status(sender.id), (status) => status === undefined)
-  }
-
-  protected useAttachment(
-    { command: { sender } }: Sending<InGroup>,
-    attachmentId: string,
-    asks: (isAsked: boolean) => void
-  ): Effect.Effect<void, AttachmentRefusal> {
-    return this.deps.useAttachment(sender.id, this.id, attachmentId, asks)
+  private constructor(id: string, kind: SendKind<GroupSends>, services: GroupDependencies) {
+    super(id, kind, services)
+    this.services = services
   }
 
   update({ actorId, avatarKey, description, messageIds, name, ...given }: PayloadOf<typeof Entity.Update>) {
-    const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.deps.avatarUrl(avatarKey)
+    const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.services.avatarUrl(avatarKey)
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
         const change = decideProfile(state, member, {
@@ -283,13 +293,13 @@ export class GroupActor extends SendQueue<InGroup> {
   accept({ actorId, handle, inviteId, messageIds }: PayloadOf<typeof Entity.Accept>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
-        const invite = yield* this.deps.inviteById(inviteId)
+        const invite = yield* this.services.inviteById(inviteId)
         if (
           loaded === undefined || loaded.deleted !== null || invite === undefined || invite.groupId !== this.id ||
           invite.inviteeId !== actorId
         ) return yield* new InviteNotFound()
         const joiner = { agentId: actorId, handle }
-        const change = decideJoin(loaded, joiner, inviteId, this.deps.maxMembers)
+        const change = decideJoin(loaded, joiner, inviteId, this.services.maxMembers)
         if (change === "Full") return yield* new GroupFull()
         return { change, joiner }
       })))
@@ -298,7 +308,7 @@ export class GroupActor extends SendQueue<InGroup> {
   reject({ actorId, inviteId, messageIds }: PayloadOf<typeof Entity.Reject>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
-        const invite = yield* this.deps.inviteById(inviteId)
+        const invite = yield* this.services.inviteById(inviteId)
         if (loaded === undefined || invite?.inviteeId !== actorId) return yield* new InviteNotFound()
         return { change: closeInvite(loaded, inviteId, actorId) }
       })))
@@ -308,7 +318,7 @@ export class GroupActor extends SendQueue<InGroup> {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { state } = yield* this.admin(loaded, actorId)
-        const invite = yield* this.deps.inviteById(inviteId)
+        const invite = yield* this.services.inviteById(inviteId)
         if (invite?.groupId !== this.id) return yield* new InviteNotFound()
         return { change: closeInvite(state, inviteId, null) }
       })))
@@ -337,7 +347,7 @@ export class GroupActor extends SendQueue<InGroup> {
   add({ actorId, candidate, inviteId, restricted }: PayloadOf<typeof Entity.Add>) {
     return this.inTurn((loaded) =>
       Effect.gen({ self: this }, function*() {
-        const { deps } = this
+        const deps = this.services
         const { member, state } = yield* this.admin(loaded, actorId)
         const at = deps.now()
         if (candidate === null) return yield* new AgentNotFound()
@@ -385,9 +395,9 @@ export class GroupActor extends SendQueue<InGroup> {
     attempt: (loaded: GroupState | undefined) => Effect.Effect<A | undefined, E>
   ): Effect.Effect<A, E | Unavailable> {
     return this.exclusive(Effect.gen({ self: this }, function*() {
-      for (let attempts = 0; attempts < this.maxAttempts; attempts++) {
+      for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
         this.state = undefined
-        const done = yield* attempt(yield* this.deps.load(this.id))
+        const done = yield* attempt(yield* this.services.load(this.id))
         if (done !== undefined) return done
       }
       yield* logUnavailable(CHANGED_EACH_TIME)
@@ -408,7 +418,7 @@ export class GroupActor extends SendQueue<InGroup> {
       Effect.catch(
         Effect.flatMap(decide(loaded), (step) => this.carryOut(loaded, step, messageIds)),
         (failure) =>
-          Effect.flatMap(this.deps.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
+          Effect.flatMap(this.services.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
             earlier === undefined ? Effect.fail(failure) : Effect.succeed(earlier))
       ))
   }
@@ -420,7 +430,7 @@ export class GroupActor extends SendQueue<InGroup> {
   ): Effect.Effect<{ readonly state: GroupState; readonly member: Member }, GroupNotFound | GroupDeleted | Unavailable> {
     const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
     return state === undefined || member === undefined
-      ? Effect.flatMap(this.deps.outside(state, agentId), (failure) => Effect.fail(failure))
+      ? Effect.flatMap(this.services.outside(state, agentId), (failure) => Effect.fail(failure))
       : Effect.succeed({ state, member })
   }
 
@@ -439,16 +449,16 @@ export class GroupActor extends SendQueue<InGroup> {
     messageIds: ReadonlyArray<string>
   ): Effect.Effect<Committed | undefined, Unavailable> {
     return Effect.gen({ self: this }, function*() {
-      const at = this.deps.now()
+      const at = this.services.now()
       if (step === undefined || loaded === undefined) return { at, promotedHandle: null }
       const notices = step.change.messages.map((message, i): SystemNotice => ({
-        id: messageIds[i] ?? this.deps.newMessageId(),
+        id: messageIds[i] ?? this.services.newMessageId(),
         senderId: message.senderId,
         content: JSON.stringify({ data: { schema_version: 1, ...message.event } }),
         recipients: message.recipients
       }))
       const silentId = notices.length === 0 ? messageIds[0] ?? null : null
-      const committed = yield* this.deps.change(loaded, step.change, notices, at, silentId)
+      const committed = yield* this.services.change(loaded, step.change, notices, at, silentId)
       if (committed === undefined) return undefined
       const { joiner } = step
       const state = evolve(loaded, step.change, at, (id) => joiner?.agentId === id ? joiner.handle : "")
@@ -466,7 +476,7 @@ export class GroupActor extends SendQueue<InGroup> {
     at: number
   ): Effect.Effect<void, Unavailable> {
     return Effect.gen({ self: this }, function*() {
-      const { deps } = this
+      const deps = this.services
       if (notices.length === 0) return
       // The change is committed, so it is published even if the names cannot be read.
       const names = yield* Effect.orElseSucceed(

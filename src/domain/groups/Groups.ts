@@ -269,7 +269,7 @@ export class Groups extends Context.Service<Groups, {
         }
       }
 
-      const actors = yield* makeSendQueues("group", (id) => new GroupActor(id, deps))
+      const actors = yield* makeSendQueues("group", GroupActor.make(deps))
       const client = yield* Procedures.make(GroupEntity, {
         SendToGroup: { run: (groupId, { command }) => actors.of(groupId).send(command) },
         Update: { run: (groupId, command) => actors.of(groupId).update(command) },

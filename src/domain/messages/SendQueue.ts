@@ -5,15 +5,9 @@ import { LogThrottle } from "#ground/platform/LogThrottle"
 import { forRequest, requestIdOf } from "#ground/platform/RequestId"
 import { forTrace, joinOrigin, recordSpan, type TraceContext, traceOf, traceTime } from "#ground/platform/Tracing"
 import { Unauthorized, Unavailable } from "#ground/wire/WireError"
-import {
-  type Draft,
-  type MessageSender,
-  messageJson,
-  renderMessage,
-  sentMessage,
-  type ShownContext
-} from "./Message.ts"
+import { messageJson, renderMessage, sentMessage } from "./Message.ts"
 import type { Published } from "./Published.ts"
+import type { Checked, Decision, SendKind, SendTypes, Settlement, Stored, Verdict } from "./SendKind.ts"
 import type { Sent } from "./Sent.ts"
 
 /** The services that every queue of sends calls. */
@@ -28,43 +22,14 @@ export interface SendQueueDependencies<Append, Appended> {
   readonly fork: (effect: Effect.Effect<void>) => void
 }
 
-/** A message as its batch stored it. */
-export interface Stored extends Pick<Published, "envelopes" | "senderLastInboxNo" | "senderNextInboxNo"> {
-  readonly seq: number
-  /** The group that the message shows; `null` for a direct message. */
-  readonly group: ShownContext["group"]
-  /** As in `Sent`. */
-  readonly backlog: number | null
-}
-
-/** The part of a write that is common to direct conversations and groups. */
-interface Write {
-  readonly messageId: string
-  readonly at: number
-}
-
-/** The types in which direct conversations and groups differ. */
-export interface SendKind {
-  readonly dependencies: object
-  readonly command: { readonly sender: typeof MessageSender.Type; readonly draft: Draft }
-  /** What decisions are made on. */
-  readonly state: unknown
-  /** One item of the batch statement, and its result. */
-  readonly write: Write
-  readonly outcome: unknown
-  readonly failure: unknown
-  /** `null` if callers look up replays themselves, otherwise `never`. */
-  readonly replay: null
-}
-
 /** The failures that every send may have. */
 type Common = Unauthorized | AgentSuspended | Unavailable
 
-type Failure<K extends SendKind> = K["failure"] | Common
-type Result<K extends SendKind> = Exit.Exit<Sent | K["replay"], Failure<K>>
+type Failure<K extends SendTypes> = K["failure"] | Common
+type Result<K extends SendTypes> = Exit.Exit<Sent | K["replay"], Failure<K>>
 
 /** A send in progress. */
-export interface Sending<K extends SendKind> {
+export interface Sending<K extends SendTypes> {
   readonly _tag: "Send"
   readonly command: K["command"]
   readonly key: string
@@ -83,8 +48,8 @@ export interface Sending<K extends SendKind> {
   attempts: number
   /** Whether the attachment has been checked. */
   attached: boolean
-  /** Gives back what the send has taken from a rate window. Undefined if it has taken nothing. */
-  giveBack: (() => void) | undefined
+  /** Gives the slot of the rate window back. Undefined if the send has taken none. */
+  refund: (() => void) | undefined
 }
 
 /** A command that runs while no send is decided. */
@@ -119,13 +84,22 @@ export const logUnavailable = (why: string): Effect.Effect<void> => outdated.log
 export const CHANGED_EACH_TIME = "The conversation changed each time a command was decided"
 
 /**
- * The sends of one conversation on the node that owns it. `ConversationActor` and `GroupActor` extend it with their
- * state, their decisions and their writes. The queue is the single writer of the conversation's order on this node:
+ * The sends of one conversation on the node that owns it. The queue is the single writer of the conversation's order on
+ * this node. `SendKind` says what direct conversations and groups decide; only the queue acts on these decisions:
+ *
+ * 1. `send` joins an equal send in flight, or dispatches a new one.
+ * 2. `take` lets a send wait for a barrier, or for the state, and otherwise acts on `decide`: `append`, `open` or
+ *    `refuse`.
+ * 3. `append` checks the attachment and hands the write to the group commit.
+ * 4. `committed` acts on `settle`: it publishes the message and answers the callers, or decides the send again, or
+ *    refuses it.
+ *
+ * Its rules:
  *
  * - Sends are decided on the cached state in order of arrival, and join the group commit in that order. They do not
  *   wait for the commits of others.
- * - One command at a time may be a barrier: a read of the state, an exclusive command, or a send that its actor holds
- *   (`hold`). Commands that arrive meanwhile wait in the queue. Commits in flight go on.
+ * - One command at a time may be a barrier: a read of the state, an exclusive command, a first message, or a write that
+ *   the decision marks as `alone`. Commands that arrive meanwhile wait in the queue. Commits in flight go on.
  * - The state is a cache. Each write tests it on the locked row (the fence), and a fenced send is decided again.
  * - Sends of one sender with the same client_msg_id that are in flight share one result. Later callers get
  *   `created: false`.
@@ -135,62 +109,27 @@ export const CHANGED_EACH_TIME = "The conversation changed each time a command w
  * - A defect ends only the command that met it, and the state is read again. If the state cannot be read, all commands
  *   in the queue fail.
  */
-export abstract class SendQueue<K extends SendKind> {
+export class SendQueue<K extends SendTypes> {
   readonly id: string
   /** When the last command was dispatched, in milliseconds. */
   lastUsed = 0
-  protected readonly deps: SendQueueDependencies<K["write"], K["outcome"]> & K["dependencies"]
-  /** Undefined if the state must be read before the next decision. */
+  /** Undefined if the state must be read before the next decision. Exclusive commands may set it. */
   protected state: K["state"] | undefined
+  private readonly kind: SendKind<K>
+  private readonly deps: SendQueueDependencies<K["write"], K["outcome"]>
   private barrier: Sending<K> | Exclusive | undefined
-  /** Whether a commit has changed the row during a read of the state. */
+  /** Whether a write was stored during a read of the state. The read may have missed it. */
   private overtaken = false
   private queue: Array<Sending<K> | Exclusive> = []
   private inFlight = new Map<string, Sending<K>>()
 
-  constructor(id: string, deps: SendQueueDependencies<K["write"], K["outcome"]> & K["dependencies"]) {
+  constructor(id: string, kind: SendKind<K>, deps: SendQueueDependencies<K["write"], K["outcome"]>) {
     this.id = id
+    this.kind = kind
     this.deps = deps
   }
 
-  /** How often a command may be decided. */
-  protected abstract readonly maxAttempts: number
-
-  /** Reads the state. */
-  protected abstract load(sending: Sending<K>): Effect.Effect<K["state"], Unavailable>
-
-  /** Decides a send, and hands it to `proceed`, `refuse` or `retry`. */
-  protected abstract decide(sending: Sending<K>, state: K["state"]): void
-
-  /** Writes a send that the decision allows, with `commit`. */
-  protected abstract append(sending: Sending<K>, state: K["state"]): void
-
-  /** Handles the result of a write, and hands the send to `stored`, `retry`, `refuseSender`, `refuse` or `settle`. */
-  protected abstract appended(
-    sending: Sending<K>,
-    write: K["write"],
-    state: K["state"],
-    outcome: K["outcome"],
-    committedAt: number | undefined
-  ): void
-
-  /** Answers a send with a failure, or with the original message if the send is a replay. */
-  protected abstract refuse(sending: Sending<K>, failure: Failure<K>): void
-
-  /** Whether the account of a sender that may not write is deleted. The account is suspended otherwise. */
-  protected abstract isSenderDeleted(sending: Sending<K>): Effect.Effect<boolean, Unavailable>
-
-  /**
-   * Checks that the attachment may be sent. The first use of a file asks the file store: `asks` is called with true
-   * before the request and with false after it.
-   */
-  protected abstract useAttachment(
-    sending: Sending<K>,
-    attachmentId: string,
-    asks: (isAsked: boolean) => void
-  ): Effect.Effect<void, Failure<K>>
-
-  /** Whether the actor can be removed from memory. */
+  /** Whether the queue can be removed from memory. */
   get idle(): boolean {
     return this.inFlight.size === 0 && this.barrier === undefined
   }
@@ -215,7 +154,7 @@ export abstract class SendQueue<K extends SendKind> {
         since: this.deps.monotonic(),
         attempts: 0,
         attached: command.draft.attachmentId === undefined,
-        giveBack: undefined
+        refund: undefined
       }
       const leave = this.join(sending, resume)
       this.inFlight.set(key, sending)
@@ -271,13 +210,8 @@ export abstract class SendQueue<K extends SendKind> {
     if (at >= 0) this.queue.splice(at, 1)
   }
 
-  /** Makes later commands wait for this send until `lift`. */
-  protected hold(sending: Sending<K>): void {
-    this.barrier = sending
-  }
-
   /** Ends the barrier of this command, if it is one, and dispatches the commands that waited for it. */
-  protected lift(command: Sending<K> | Exclusive): void {
+  private lift(command: Sending<K> | Exclusive): void {
     if (this.barrier !== command) return
     this.barrier = undefined
     const queued = this.queue
@@ -298,7 +232,7 @@ export abstract class SendQueue<K extends SendKind> {
     this.state = undefined
     this.unqueue(command)
     if (command._tag === "Exclusive") command.fail(exitOf(cause))
-    else this.settle(command, exitOf(cause))
+    else this.finish(command, exitOf(cause))
     this.lift(command)
   }
 
@@ -308,17 +242,18 @@ export abstract class SendQueue<K extends SendKind> {
     else if (command._tag === "Exclusive") {
       this.barrier = command
       this.deps.fork(Effect.andThen(command.run, Effect.sync(() => this.lift(command))))
-    } else if (command.callers.length === 0) this.settle(command, Exit.fail(new Unavailable()))
+    } else if (command.callers.length === 0) this.finish(command, Exit.fail(new Unavailable()))
     else if (this.state === undefined) {
       this.queue.push(command)
       this.reload(command)
-    } else this.decide(command, this.state)
+    } else this.act(command, this.state, this.kind.decide(this.state, command.command))
   }
 
+  /** Reads the state. The commands in the queue wait. */
   private reload(sending: Sending<K>): void {
     this.barrier = sending
     this.overtaken = false
-    this.run(sending, Effect.matchCause(this.load(sending), {
+    this.run(sending, Effect.matchCause(this.kind.load(this.id, sending.command), {
       onSuccess: (state) => {
         if (this.overtaken) return this.reload(sending)
         this.state = state
@@ -333,67 +268,111 @@ export abstract class SendQueue<K extends SendKind> {
         this.barrier = undefined
         for (const one of queued) {
           if (one._tag === "Exclusive") one.fail(Exit.fail(failure))
-          else this.settle(one, Exit.fail(failure))
+          else this.finish(one, Exit.fail(failure))
         }
       }
     }))
   }
 
-  /** Makes a read of the state that is in progress start over, because a commit has changed the row. */
-  protected overtake(): void {
-    this.overtaken = true
+  private act(sending: Sending<K>, state: K["state"], decision: Decision<K["failure"]>): void {
+    switch (decision._tag) {
+      case "Append":
+        return this.append(sending, state, decision.alone)
+      case "Open":
+        return this.open(sending, state)
+      case "Refuse":
+        if (decision.forget) this.state = undefined
+        return this.refuse(sending, decision.failure, state)
+    }
   }
 
-  /** Goes on with a send that the decision allows: first its attachment, then its write. */
-  protected proceed(sending: Sending<K>, state: K["state"]): void {
-    if (sending.attached) return this.append(sending, state)
+  /** Writes a send that the decision allows, after the check of its attachment. */
+  private append(sending: Sending<K>, state: K["state"], alone: boolean): void {
+    const { admit } = this.kind
+    if (admit !== undefined && sending.refund === undefined) {
+      const admitted = admit(this.id)
+      if (typeof admitted !== "function") return this.finish(sending, Exit.fail(admitted.failure))
+      sending.refund = admitted
+    }
+    if (sending.attached) return this.commit(sending, state, alone)
     // Other sends go on meanwhile, so this one is decided again after the check.
-    this.run(sending, Effect.matchCause(this.checkAttachment(sending), {
+    this.run(sending, Effect.matchCause(this.attach(sending), {
       onSuccess: () => {
         sending.attached = true
         this.dispatch(sending)
       },
       onFailure: (cause) => {
         const failure = failureOf(cause)
-        if (failure === undefined) this.settle(sending, exitOf(cause))
-        else this.refuse(sending, failure)
+        if (failure === undefined) this.finish(sending, exitOf(cause))
+        else this.refuse(sending, failure, this.state)
       }
     }))
   }
 
   /** Checks the attachment. The send's callers do not time out during a request to the file store. */
-  protected checkAttachment(sending: Sending<K>): Effect.Effect<void, Failure<K>> {
-    return this.useAttachment(sending, sending.command.draft.attachmentId ?? "", (isAsked) => {
+  private attach(sending: Sending<K>): Effect.Effect<void, Failure<K>> {
+    const { attachmentId = "" } = sending.command.draft
+    return this.kind.useAttachment(this.id, sending.command, attachmentId, (isAsked) => {
       sending.since = isAsked ? Number.POSITIVE_INFINITY : this.deps.monotonic()
     })
   }
 
-  /** The request that causes a write, as the outbox keeps it. */
-  protected originOf({ requestId, trace }: Sending<K>): string | null {
-    return joinOrigin(requestId, trace)
+  /** Checks and reserves what a first message needs, then writes it. Later commands wait until it is stored or refused. */
+  private open(sending: Sending<K>, state: K["state"]): void {
+    if (this.kind.open === undefined) throw new Error("a conversation of this kind is not opened by a message")
+    this.barrier = sending
+    const opened = this.kind.open({
+      ...this.checked(sending),
+      isAbandoned: () => sending.callers.length === 0,
+      attach: Effect.suspend(() => sending.attached ? Effect.void : this.attach(sending))
+    })
+    this.ask(sending, opened, (verdict) => {
+      if (verdict._tag === "Append") return this.commit(sending, state, true)
+      this.apply(sending, verdict)
+      this.lift(sending)
+    })
   }
 
-  /** Hands a write to the group commit. Its result goes to `appended`. */
-  protected commit(sending: Sending<K>, write: K["write"], state: K["state"]): void {
+  /** Hands a write to the group commit. If `alone`, later commands wait for its result. */
+  private commit(sending: Sending<K>, state: K["state"], alone: boolean): void {
+    const { deps, kind } = this
+    if (alone) this.barrier = sending
+    const write = kind.write(this.id, state, sending.command, {
+      messageId: sending.command.draft.messageId ?? deps.newMessageId(),
+      at: deps.now(),
+      requestId: joinOrigin(sending.requestId, sending.trace)
+    })
     recordSpan(sending.trace, "decide", sending.arrived)
-    this.deps.appends.submit(
+    deps.appends.submit(
       write,
       (settled) => this.committed(sending, write, state, settled),
-      this.deps.monotonic() - sending.since,
+      deps.monotonic() - sending.since,
       sending.trace
     )
   }
 
   private committed(sending: Sending<K>, write: K["write"], state: K["state"], settled: Settled<K["outcome"]>): void {
-    if (settled._tag === "Done") return this.appended(sending, write, state, settled.value, settled.at)
-    // Only the row shows whether the message was stored. A retry finds its key.
-    this.state = undefined
-    this.settle(sending, settled.exit)
-    this.lift(sending)
+    if (settled._tag === "Failed") {
+      // Only the row shows whether the message was stored. A retry finds its key.
+      this.state = undefined
+      this.finish(sending, settled.exit)
+      return this.lift(sending)
+    }
+    const settlement = this.kind.settle(this.state, write, settled.value, state, sending.command)
+    if (settlement._tag === "Stored") {
+      this.overtaken = true
+      this.state = settlement.state
+      this.stored(sending, write, settlement, settled.at)
+      return this.lift(sending)
+    }
+    const released = this.kind.release(write)
+    if (released === undefined) return this.unstored(sending, state, settlement)
+    // Release before the next attempt. A later release would delete what that attempt reserves.
+    this.run(sending, Effect.map(released, () => this.unstored(sending, state, settlement)))
   }
 
   /** Publishes a message that was stored, then answers its callers. */
-  protected stored(sending: Sending<K>, { at, messageId }: K["write"], stored: Stored, committedAt: number | undefined): void {
+  private stored(sending: Sending<K>, { at, messageId }: K["write"], stored: Stored, committedAt: number | undefined): void {
     const { draft, sender } = sending.command
     const place = { id: messageId, conversationId: this.id, seq: stored.seq, senderId: sender.id, createdAt: at }
     const message = sentMessage(draft, place)
@@ -411,42 +390,99 @@ export abstract class SendQueue<K extends SendKind> {
       committedAt,
       trace: sending.trace
     })
-    this.settle(sending, Exit.succeed({ created: true, body: messageJson(rendered, null), backlog: stored.backlog }))
+    this.finish(sending, Exit.succeed({ created: true, body: messageJson(rendered, null), backlog: stored.backlog }))
   }
 
-  /** Decides a send again because its decision was outdated, `maxAttempts` times at most. */
-  protected retry(sending: Sending<K>): void {
-    if (++sending.attempts >= this.maxAttempts) this.giveUp(sending, CHANGED_EACH_TIME)
-    // The commands in the queue arrived after the send that they wait for.
-    else if (this.barrier === sending) this.queue.unshift(sending)
-    else this.dispatch(sending)
+  /** Acts on the result of a write that stored nothing. */
+  private unstored(
+    sending: Sending<K>,
+    state: K["state"],
+    settlement: Exclude<Settlement<K["state"], K["failure"]>, { readonly _tag: "Stored" }>
+  ): void {
+    switch (settlement._tag) {
+      case "Retry":
+        this.state = settlement.state
+        this.retry(sending)
+        break
+      case "Replay":
+        this.replay(sending)
+        break
+      case "Refuse":
+        this.refuse(sending, settlement.failure, state)
+        break
+      case "RefuseSender":
+        this.refuseSender(sending)
+        break
+    }
+    this.lift(sending)
   }
 
-  /** Answers a send with Unavailable, and logs why. */
-  protected giveUp(sending: Sending<K>, why: string): void {
-    this.settle(sending, Exit.fail(new Unavailable()))
-    this.deps.fork(forRequest(sending.requestId, logUnavailable(why)))
+  /** Answers a send with a failure that storage confirms. A replay gets the original message instead (wire.md C.6). */
+  private refuse(sending: Sending<K>, failure: K["failure"] | Unavailable, state: K["state"] | undefined): void {
+    this.ask(sending, this.kind.confirm(this.checked(sending), failure, state), (verdict) => this.apply(sending, verdict))
+  }
+
+  private checked({ attempts, command }: Sending<K>): Checked<K> {
+    return { conversationId: this.id, command, attempts }
+  }
+
+  private apply(sending: Sending<K>, verdict: Verdict<K["failure"]>): void {
+    switch (verdict._tag) {
+      case "Refuse":
+        return this.finish(sending, Exit.fail(verdict.failure))
+      case "Replay":
+        return this.replay(sending)
+      case "Reload":
+        this.state = undefined
+        return this.retry(sending)
+    }
+  }
+
+  /** Answers a repeated send. It does not count for the conversation's rate. */
+  private replay(sending: Sending<K>): void {
+    sending.refund?.()
+    this.ask(sending, this.kind.original(sending.command), (sent) => {
+      if (sent === undefined) this.giveUp(sending, "The key of a send is known, but its message cannot be found")
+      else this.finish(sending, Exit.succeed(sent))
+    })
   }
 
   /**
    * Refuses a send because its sender was suspended or deleted meanwhile. Replays are refused for this reason only
    * (wire.md C.6).
    */
-  protected refuseSender(sending: Sending<K>): void {
-    this.ask(sending, this.isSenderDeleted(sending), (isDeleted) =>
-      this.settle(sending, Exit.fail(isDeleted ? new Unauthorized() : new AgentSuspended())))
+  private refuseSender(sending: Sending<K>): void {
+    this.ask(sending, this.kind.isSenderDeleted(this.id, sending.command), (isDeleted) =>
+      this.finish(sending, Exit.fail(isDeleted ? new Unauthorized() : new AgentSuspended())))
+  }
+
+  /** Decides a send again because its decision was outdated, `maxAttempts` times at most. */
+  private retry(sending: Sending<K>): void {
+    if (++sending.attempts >= this.kind.maxAttempts) this.giveUp(sending, CHANGED_EACH_TIME)
+    // The commands in the queue arrived after the send that they wait for.
+    else if (this.barrier === sending) this.queue.unshift(sending)
+    else this.dispatch(sending)
+  }
+
+  /** Answers a send with Unavailable, and logs why. */
+  private giveUp(sending: Sending<K>, why: string): void {
+    this.finish(sending, Exit.fail(new Unavailable()))
+    this.deps.fork(forRequest(sending.requestId, logUnavailable(why)))
   }
 
   /** Goes on with the answer to a question that a send waits for. If there is no answer, the send fails. */
-  protected ask<A>(sending: Sending<K>, question: Effect.Effect<A, Failure<K>>, then: (answer: A) => void): void {
+  private ask<A>(sending: Sending<K>, question: Effect.Effect<A, Failure<K>>, then: (answer: A) => void): void {
     this.run(sending, Effect.matchCause(question, {
       onSuccess: then,
-      onFailure: (cause) => this.settle(sending, exitOf(cause))
+      onFailure: (cause) => {
+        this.finish(sending, exitOf(cause))
+        this.lift(sending)
+      }
     }))
   }
 
   /** Runs an effect for a send. A defect of the effect ends the send. */
-  protected run(sending: Sending<K>, effect: Effect.Effect<void>): void {
+  private run(sending: Sending<K>, effect: Effect.Effect<void>): void {
     this.deps.fork(forRequest(
       sending.requestId,
       Effect.catchCause(effect, (cause) => Effect.sync(() => this.failed(sending, cause)))
@@ -454,7 +490,7 @@ export abstract class SendQueue<K extends SendKind> {
   }
 
   /** Ends a send and answers its callers. */
-  protected settle(sending: Sending<K>, result: Result<K>): void {
+  private finish(sending: Sending<K>, result: Result<K>): void {
     if (this.inFlight.get(sending.key) === sending) {
       // Use a new map: the table of a long-lived map references old entries until a full garbage collection
       // (http/SlotList.ts).

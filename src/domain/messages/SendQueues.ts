@@ -2,13 +2,14 @@ import { Clock, Effect, Schedule } from "effect"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { HELD_MS } from "#ground/wire/WireError"
 import { makeActors } from "#ground/platform/Actors"
-import type { SendKind, SendQueue } from "./SendQueue.ts"
+import type { SendTypes } from "./SendKind.ts"
+import type { SendQueue } from "./SendQueue.ts"
 
 /** How long an actor stays in memory after its last command. */
 const IDLE_MS = 300_000
 
 /** Makes the registry of the conversations of one kind. Once a second, callers that have waited for `HELD_MS` time out. */
-export const makeSendQueues = Effect.fnUntraced(function*<Actor extends Pick<SendQueue<SendKind>, "idle" | "lastUsed" | "timeOutCallers">>(
+export const makeSendQueues = Effect.fnUntraced(function*<Actor extends Pick<SendQueue<SendTypes>, "idle" | "lastUsed" | "timeOutCallers">>(
   kind: "conversation" | "group",
   make: (id: string) => Actor
 ) {

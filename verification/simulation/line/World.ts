@@ -281,7 +281,7 @@ export class World {
       const agents = new Map<string, LiveAgent>()
       const publish = (stored: Published): void => this.publish(node, stored)
       const actors = new Map<string, ConversationActor>()
-      const dependencies = {
+      const makeActor = ConversationActor.make({
         ...database.for(process),
         now: () => time.currentTimeMillisUnsafe(),
         monotonic: monotonicMillis(time),
@@ -294,13 +294,13 @@ export class World {
         backlogSoft: 1_000_000,
         backlogHard: 1_000_000,
         fork
-      }
+      })
       const client = yield* Procedures.make(ConversationEntity, {
         Send: {
           run: (conversationId, { command }) => {
             this.judge(() =>
               check("oneOwner", this.held[no]!.has(shardIn(conversationId)), () => `${process} executed a send of ${conversationId}, and does not hold its shard`))
-            const known = actors.get(conversationId) ?? new ConversationActor(conversationId, dependencies)
+            const known = actors.get(conversationId) ?? makeActor(conversationId)
             actors.set(conversationId, known)
             return known.send(command)
           }
