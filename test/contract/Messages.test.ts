@@ -436,6 +436,8 @@ describe("wire.md J, Sending", () => {
       ["@-bob", []],
       ["@", []],
       ["bob", []],
+      ["`@bob`, npm i @bob/node, https://example.com/@bob, @bob@example.org", []],
+      ["```\n@bob\n```\n\n    @bob\n\n@ann", ["ann"]],
       [`@${"x".repeat(30)}`, ["x".repeat(30)]],
       [`@${"x".repeat(31)}`, []],
       [

@@ -49,7 +49,7 @@ describe("handles after @", () => {
     assert.deepStrictEqual(mentionAt("ask @Bo", 7), { at: 4, begin: "bo" })
     assert.deepStrictEqual(mentionAt("@", 1), { at: 0, begin: "" })
     assert.deepStrictEqual(mentionAt("(@bob, @ca", 5), { at: 1, begin: "bob" })
-    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", ""]) assert.isUndefined(mentionAt(text, text.length), text)
+    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", "https://a.example/@b", ""]) assert.isUndefined(mentionAt(text, text.length), text)
   })
 
   it("are offered by handle, then by name, each agent once, the nearest first", () => {
