@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { DateTimeString, isoOrNull, iso, JsonObject } from "#ground/wire/Text"
+import { exactSize } from "#ground/wire/Size"
 import { WireError } from "#ground/wire/WireError"
 import { mentionsIn } from "./Mentions.ts"
 
@@ -203,7 +204,7 @@ export class ContentTooLarge extends WireError<ContentTooLarge>()("ContentTooLar
 }) {
   static than(maxBytes: number): ContentTooLarge {
     return new ContentTooLarge({
-      message: `Content and metadata together may have ${maxBytes} bytes; send a file for more.`
+      message: `Content and metadata together may have at most ${exactSize(maxBytes)}; send a file for more.`
     })
   }
 }
