@@ -550,7 +550,7 @@ describe("A2A, as any program sees it", () => {
     }
     assert.strictEqual((await raw(alice.key, `/a2a/${bob.handle}/no/such/path`)).body.error.status, "NOT_FOUND")
     const limit = await refusal("a message that is too large", begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000)))
-    assert.match(limit.message, /bytes/)
+    assert.match(limit.message, /at most 32 KiB/)
   })
 
   it("164. a configuration that cannot be posted to is refused, in a send before there is a task", async () => {

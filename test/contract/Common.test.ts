@@ -403,6 +403,7 @@ describe("wire.md J, Common", () => {
         assert.includeMembers(exposed, [
           "retry-after",
           "x-backlog-warning",
+          "x-client-msg-id-conflict",
           "idempotent-replay",
           "x-request-id",
           "location",

@@ -107,18 +107,28 @@ describe("wire.md J, Sending", () => {
     const client_msg_id = freshMsgId()
     const original = await say(alice, bob, { client_msg_id, metadata: { a: 1 } })
     await Promise.all([mine.message(original.id), theirs.message(original.id)])
-    const replays = [
-      { client_msg_id, metadata: { a: 1 } },
-      { client_msg_id, content: { text: words() }, type: "structured", metadata: {} },
-      { client_msg_id, to: (await newAgent(server, "carol")).handle },
-      { client_msg_id, to: "nobody-here" },
-      { client_msg_id, to: alice.handle },
-      { client_msg_id, to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }
+    const group = (await alice.http.post("/v1/groups", { name: "Elsewhere" })).ok(200, Shapes.CreatedGroup).group.id
+    const [carol, dave] = [await newAgent(server, "carol"), await newPair(server)]
+    const replays: ReadonlyArray<readonly [fields: object, conflict: string | null]> = [
+      [{ client_msg_id, metadata: { a: 1 } }, null],
+      [{ client_msg_id, content: { text: words() }, type: "structured", metadata: {} }, null],
+      [{ client_msg_id, to: `@${bob.handle.toUpperCase()}` }, null],
+      [{ client_msg_id, to: undefined, conversation_id: original.conversation_id }, null],
+      [{ client_msg_id, to: carol.handle }, "conversation"],
+      [{ client_msg_id, to: "nobody-here" }, "conversation"],
+      [{ client_msg_id, to: alice.handle }, "conversation"],
+      [{ client_msg_id, to: undefined, conversation_id: group }, "conversation"],
+      [{ client_msg_id, to: undefined, conversation_id: dave.conversation }, "conversation"],
+      [{ client_msg_id, to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }, "conversation"]
     ]
-    for (const fields of replays) {
+    for (const [fields, conflict] of replays) {
       const replay = await attempt(alice, bob, fields)
       assert.deepStrictEqual(replay.ok(200, Shapes.Message), original)
-      assert.strictEqual(replay.header("idempotent-replay"), "true")
+      assert.deepStrictEqual(
+        [replay.header("idempotent-replay"), replay.header("x-client-msg-id-conflict")],
+        ["true", conflict],
+        JSON.stringify(fields)
+      )
     }
     ;(await attempt(alice, bob, { client_msg_id: first.client_msg_id })).ok(200, Shapes.Message)
     // Whatever the replays pushed would have come before this.
@@ -128,6 +138,29 @@ describe("wire.md J, Sending", () => {
     assert.deepStrictEqual(mine.pushed(), [original.id, marker.id])
     assert.deepStrictEqual(theirs.pushed(), [original.id, marker.id])
     await Promise.all([mine.close(), theirs.close()])
+  })
+
+  it("65. a message of a group is another conversation for a direct send and for other groups, a deleted recipient is the same", async () => {
+    const { alice, bob } = await newPair(server)
+    const newGroup = async () => (await alice.http.post("/v1/groups", { name: "Harbour" })).ok(200, Shapes.CreatedGroup).group.id
+    const [one, other] = [await newGroup(), await newGroup()]
+    const inGroup = freshMsgId()
+    const sent = (await attempt(alice, bob, { client_msg_id: inGroup, to: undefined, conversation_id: one })).ok(201, Shapes.Message)
+    const conflictOf = async (original: Shapes.Message, fields: object) => {
+      const replay = await attempt(alice, bob, { client_msg_id: original.client_msg_id, ...fields })
+      assert.strictEqual(replay.ok(200, Shapes.Message).id, original.id)
+      return replay.header("x-client-msg-id-conflict")
+    }
+    assert.isNull(await conflictOf(sent, { to: undefined, conversation_id: one }))
+    assert.strictEqual(await conflictOf(sent, { to: undefined, conversation_id: other }), "conversation")
+    assert.strictEqual(await conflictOf(sent, {}), "conversation")
+
+    const direct = await say(alice, bob)
+    assert.strictEqual((await bob.http.delete(`/v1/agents/${bob.handle}`)).status, 200)
+    assert.isNull(await conflictOf(direct, {}))
+    assert.strictEqual(await conflictOf(direct, { to: "nobody-here" }), "conversation")
+    assert.strictEqual((await alice.http.post(`/v1/groups/${one}/leave`)).status, 200)
+    assert.isNull(await conflictOf(sent, { to: undefined, conversation_id: one }))
   })
 
   it("65. a replay says how far the original has got", async () => {
@@ -436,6 +469,8 @@ describe("wire.md J, Sending", () => {
       ["@-bob", []],
       ["@", []],
       ["bob", []],
+      ["`@bob`, npm i @bob/node, https://example.com/@bob, @bob@example.org", []],
+      ["```\n@bob\n```\n\n    @bob\n\n@ann", ["ann"]],
       [`@${"x".repeat(30)}`, ["x".repeat(30)]],
       [`@${"x".repeat(31)}`, []],
       [

@@ -69,7 +69,10 @@ describe("on a server", () => {
     const first = all.findIndex(({ text }) => text.startsWith("BASE="))
     const last = all.findIndex(({ text }) => text.startsWith("node echo.mjs"))
     assert.isTrue(first > 0 && last > first)
-    const blocks = [...all.slice(first, last + 1), ...blocksOf("docs/guide.md")]
+    const guide = blocksOf("docs/guide.md")
+    const groups = guide.find(({ text }) => text.includes("Harbour watch")) ?? assert.fail("no block makes a group")
+    const groupsAgain = { ...groups, line: groups.line + 0.5 }
+    const blocks = [...all.slice(first, last + 1), ...guide.flatMap((block) => block === groups ? [groups, groupsAgain] : [block])]
     const printed = await paste(blocks)
     const output = [...printed.values()].join("")
     assert.strictEqual(printed.size, blocks.filter(({ language }) => language === "sh").length, output)
@@ -87,7 +90,14 @@ describe("on a server", () => {
     assert.include(about("echo.mjs"), "You wrote: Are you there?")
     assert.include(about(`"display_name":"Ada"`), `"description":"Watches the harbour"`)
     assert.include(about("/v1/directory"), `"handle":"ada"`)
-    assert.include(about("Harbour watch"), `"mentions":["bob"]`)
+    const groupsOf = [groups, groupsAgain].map((block) => {
+      const text = printed.get(place(block)) ?? ""
+      assert.include(text, `"mentions":["bob"]`)
+      const ids = Array.from(text.matchAll(/"conversation_id":"(grp_[^"]+)"/g), ([, id]) => id)
+      assert.isNotEmpty(ids)
+      return ids
+    })
+    assert.isFalse(groupsOf[1]?.some((id) => groupsOf[0]?.includes(id)), "the block that is pasted again writes to its own group")
     assert.include(about("/v1/presence/batch"), `"custom_message":"counting ships"`)
     assert.include(about("/v1/uploads"), "Albatross, Heron\n")
     assert.include(about("/avatar"), `"avatar_url":"${server.url}/`)

@@ -96,6 +96,8 @@ describe("what is reported", () => {
     assert.deepStrictEqual([selects({ from: "@ADA" }), selects({ from: "bob" })], [true, false])
     assert.isFalse(selects({ from: "ada" }, messageOf(2, { type: "system" })))
     assert.deepStrictEqual([selects({ mentions_only: true }), selects({ mentions_only: true }, messageOf(2))], [true, false])
+    const code = messageOf(3, { content: JSON.stringify({ text: "npm i @owner/node, then `@owner`" }) })
+    assert.deepStrictEqual([selects({}, code), selects({ mentions_only: true }, code)], [true, false])
   })
 
   it("shows ids and facts, and the text only on request, marked and bounded", () => {

@@ -99,8 +99,12 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
       [sent["message_id"], { text: "hello from afar" }, { reply_to: said.id }, sent["client_msg_id"]]
     )
     const again = { to: bob.handle, text: "once", client_msg_id: sent["client_msg_id"] }
-    assert.strictEqual((await granted(mcp, "agentchat_send_message", again))["message_id"], sent["message_id"])
+    const repeated = await granted(mcp, "agentchat_send_message", again)
+    assert.deepStrictEqual([repeated["message_id"], repeated["warning"]], [sent["message_id"], undefined])
     const group = await groupOf(world)
+    const elsewhere = await granted(mcp, "agentchat_send_message", { ...again, to: group })
+    assert.deepStrictEqual([elsewhere["message_id"], elsewhere["conversation_id"]], [sent["message_id"], conversation])
+    assert.match(elsewhere["warning"], /^Nothing was sent: .* in another conversation/)
     const inGroup = await granted(mcp, "agentchat_send_message", { to: group, text: "to all of you" })
     assert.strictEqual((await body(bob.http.get(`/v1/messages/${group}?limit=1`)))[0].id, inGroup["message_id"])
     const stranger = await newAgent(server, "cold")

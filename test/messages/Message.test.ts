@@ -1,51 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { Listing } from "#domain/conversations/Listing"
-import { mentionsOf, messageJson, renderMessage, sentMessage, statusOf } from "#domain/messages/Message"
-
-describe("mentions", () => {
-  for (
-    const [text, expected] of [
-      ["@bob, are you there?", ["bob"]],
-      ["a@bob.com", []],
-      ["@bob_x", []],
-      ["(@Bob)", ["bob"]],
-      ["@bob @BOB @alice", ["bob", "alice"]],
-      ["hi@bob", []],
-      ["@@bob", []],
-      [".@bob", []],
-      ["-@bob", []],
-      ["_@bob", []],
-      ["é@bob", ["bob"]],
-      ["@bobé", ["bob"]],
-      ["@bob1", ["bob1"]],
-      ["@bob.", ["bob"]],
-      ["@bob-builder!", ["bob-builder"]],
-      ["@bob\n@alice", ["bob", "alice"]],
-      ["@ab", []],
-      ["@1bob", []],
-      ["@bo--b", []],
-      [`@${"a".repeat(30)}`, ["a".repeat(30)]],
-      [`@${"a".repeat(31)}`, []],
-      ["", []]
-    ] as const
-  ) {
-    it(JSON.stringify(text.slice(0, 40)), () => assert.deepStrictEqual(mentionsOf(text), expected))
-  }
-
-  it("at most 50, the first ones", () => {
-    const handles = Array.from({ length: 60 }, (_, i) => `agent${i}`)
-    assert.deepStrictEqual(mentionsOf(handles.map((handle) => `@${handle}`).join(" ")), handles.slice(0, 50))
-  })
-
-  it("what stands between other text is found, lower-cased and once", () => {
-    const handle = fc.stringMatching(/^[a-zA-Z][a-zA-Z0-9]{2,29}$/)
-    fc.assert(fc.property(fc.array(handle, { maxLength: 20 }), fc.constantFrom(" ", "\n", ", ", "! (", "; "), (handles, between) => {
-      const expected = [...new Set(handles.map((one) => one.toLowerCase()))]
-      assert.deepStrictEqual(mentionsOf(handles.map((one) => `@${one}`).join(between)), expected)
-    }))
-  })
-})
+import { messageJson, renderMessage, sentMessage, statusOf } from "#domain/messages/Message"
+import { mentionsOf } from "#domain/messages/Mentions"
 
 describe("a rendered message", () => {
   const time = fc.integer({ min: 0, max: 4_000_000_000_000 })

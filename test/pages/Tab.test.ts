@@ -1,6 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
+import { readdirSync, readFileSync } from "node:fs"
+import { exactSize } from "#ground/wire/Size"
+import { Api } from "../../src/doors/pages/client/Api.js"
+import { MAX_FILE, upload } from "../../src/doors/pages/client/Files.js"
 import { excerptOf, queryOf } from "../../src/doors/pages/client/Search.js"
+import { sizeOf } from "../../src/doors/pages/shared/Texts.js"
 import { wordsOf } from "../../src/doors/pages/tab/Alerts.js"
 import { completed, mentionAt, offered } from "../../src/doors/pages/tab/Mentions.js"
 import { hashOf, isStep, routeOf } from "../../src/doors/pages/tab/Routes.js"
@@ -44,12 +49,43 @@ describe("URLs of the page", () => {
   })
 })
 
+describe("sizes", () => {
+  it("are in the units of the limits, and 1,024 of a unit are 1 of the next one", () => {
+    const MiB = 1024 ** 2
+    const sizes = [0, 1, 1023, 1024, 1536, 32_768, 999_999, MiB - 1, MiB, 26_214_400, 26_214_401, 1024 * MiB - 1, 3.5 * 1024 ** 4, 2048 * 1024 ** 4]
+    assert.deepStrictEqual(sizes.map(sizeOf), [
+      "0 B", "1 B", "1023 B", "1 KiB", "1.5 KiB", "32 KiB", "977 KiB", "1 MiB", "1 MiB", "25 MiB", "25 MiB", "1 GiB", "3.5 TiB", "2048 TiB"
+    ])
+    fc.assert(fc.property(fc.integer({ min: 0, max: 1000 * 1024 ** 4 }), (bytes) => {
+      assert.match(sizeOf(bytes), /^(\d|[1-9]\d{1,2}|10[01]\d|102[0-3]|[1-9]?\d\.[1-9]) (B|[KMGT]iB)$/)
+    }))
+  })
+
+  it("of a file that is too large are said by the limit, and a refusal of the server says its limit in the same units", async () => {
+    const file = Object.defineProperty(new File(["a"], "a.png", { type: "image/png" }), "size", { value: MAX_FILE + 1 })
+    const refusal = await upload(new Api("ac_key"), { to: "bob" }, file).then(() => "", String)
+    assert.strictEqual(refusal, "Error: This file is larger than 25 MiB, which is the most that can be sent.")
+    assert.deepStrictEqual([26_214_400, 32_768, 5_120, 1_200, 1024 ** 3, 1_048_577].map(exactSize), [
+      "25 MiB", "32 KiB", "5 KiB", "1200 bytes", "1 GiB", "1048577 bytes"
+    ])
+  })
+
+  it("are written in one way in all that the pages and the server say", () => {
+    const files = readdirSync(new URL("../../src", import.meta.url), { recursive: true, encoding: "utf8" })
+    const isCode = (name: string) => /\.(js|ts)$/.test(name) && (name.startsWith("doors/pages/") || /^(domain\/|ground\/wire\/(?!Size))/.test(name))
+    for (const name of files.filter(isCode)) {
+      const code = readFileSync(new URL(`../../src/${name}`, import.meta.url), "utf8").replace(/\/\*[\s\S]*?\*\/|\/\/ .*/g, "")
+      assert.notMatch(code, /\d ?([kK]B|MB|GB)\b|\} bytes\b/, name)
+    }
+  })
+})
+
 describe("handles after @", () => {
   it("are looked for where a word begins with @, up to the caret", () => {
     assert.deepStrictEqual(mentionAt("ask @Bo", 7), { at: 4, begin: "bo" })
     assert.deepStrictEqual(mentionAt("@", 1), { at: 0, begin: "" })
     assert.deepStrictEqual(mentionAt("(@bob, @ca", 5), { at: 1, begin: "bob" })
-    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", ""]) assert.isUndefined(mentionAt(text, text.length), text)
+    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", "https://a.example/@b", ""]) assert.isUndefined(mentionAt(text, text.length), text)
   })
 
   it("are offered by handle, then by name, each agent once, the nearest first", () => {

@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { exactSize } from "#ground/wire/Size"
 import { Name, Text } from "#ground/wire/Text"
 
 const MAX_SKILLS = 16
@@ -27,7 +28,7 @@ const problemOf = (skills: ReadonlyArray<Skill>): string | undefined => {
   const ids = new Set(skills.map(({ id }) => id))
   if (ids.has(MESSAGE_SKILL)) return `must not hold the id ${MESSAGE_SKILL}, which is the server's`
   if (ids.size < skills.length) return "must not hold an id twice"
-  return Buffer.byteLength(JSON.stringify(skills)) > MAX_BYTES ? `must have at most ${MAX_BYTES} bytes of JSON together` : undefined
+  return Buffer.byteLength(JSON.stringify(skills)) > MAX_BYTES ? `must have at most ${exactSize(MAX_BYTES)} of JSON together` : undefined
 }
 
 /** All skills of an agent, as a profile update sets them. Unknown fields are dropped before the size is measured. */

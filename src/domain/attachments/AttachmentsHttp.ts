@@ -4,6 +4,7 @@ import * as Endpoints from "#ground/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { savedAs } from "#ground/files/Blobs"
 import { Config } from "#ground/platform/Config"
+import { exactSize } from "#ground/wire/Size"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { Attachments, type NewUpload as Announced } from "./Attachments.ts"
 import { AttachmentsApi, NewUpload } from "./AttachmentsApi.ts"
@@ -29,7 +30,7 @@ export const AttachmentsHttp = Endpoints.group(
       reserve: Effect.fnUntraced(function*({ payload }) {
         const agent = yield* CurrentAgent
         if (payload.size > config.LIMITS_ATTACHMENT_BYTES) {
-          return yield* ValidationFailed.field("size", `may be at most ${config.LIMITS_ATTACHMENT_BYTES} bytes`)
+          return yield* ValidationFailed.field("size", `may be at most ${exactSize(config.LIMITS_ATTACHMENT_BYTES)}`)
         }
         const { id, uploadUrl } = yield* attachments.reserve(agent.id, {
           to: yield* targetOf(payload),

@@ -1,5 +1,6 @@
 import { ByteSize, Effect } from "effect"
 import { HttpIncomingMessage, type HttpServerRequest } from "effect/http"
+import { exactSize } from "#ground/wire/Size"
 import { PayloadTooLarge, ValidationFailed } from "#ground/wire/WireError"
 import { toWireFailure } from "#ground/wire/WireErrors"
 
@@ -8,7 +9,7 @@ export const avatarBody = (
   request: HttpServerRequest.HttpServerRequest,
   maxBytes: number
 ): Effect.Effect<Buffer, PayloadTooLarge | ValidationFailed> => {
-  const tooLarge = new PayloadTooLarge({ message: `The picture is larger than ${maxBytes} bytes.` })
+  const tooLarge = new PayloadTooLarge({ message: `The picture is larger than ${exactSize(maxBytes)}.` })
   if (Number(request.headers["content-length"]) > maxBytes) return Effect.fail(tooLarge)
   return request.arrayBuffer.pipe(
     Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxBytes)),

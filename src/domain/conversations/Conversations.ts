@@ -56,6 +56,12 @@ export type Target =
   | { readonly _tag: "Direct"; readonly handle: string }
   | { readonly _tag: "Conversation"; readonly id: string }
 
+/** The answer to a send. */
+export interface SendAnswer extends Sent {
+  /** Set if the message is an earlier one of the sender, in another conversation than the send names. The send stored nothing. */
+  readonly isElsewhere?: true
+}
+
 export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
 /** The sender as part of a send command, so that it is not looked up again after authentication. */
@@ -68,7 +74,7 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
 /** Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the conversation. */
 export class Conversations extends Context.Service<Conversations, ConversationQueries & Pick<Typing, "typing"> & {
   /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
-  readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
+  readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<SendAnswer, SendError>
   /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
   /**
@@ -221,6 +227,21 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
           (sent): Effect.Effect<Sent, E> => sent === undefined ? Effect.fail(failure) : Effect.succeed(sent)
         )
 
+      /** Whether a send to this target goes to the conversation of a message that the sender has sent before. */
+      const leadsTo = Effect.fnUntraced(function*(sender: Sender, target: Target, conversationId: string) {
+        if (target._tag === "Conversation") return target.id === conversationId
+        const recipient = yield* agents.byHandle(target.handle)
+        if (recipient !== undefined) return directId(sender.id, recipient.id) === conversationId
+        // The recipient of the earlier message may be a deleted account by now.
+        const counterpartyId = (yield* reads.participation(sender.id, conversationId))?.counterpartyId ?? null
+        return counterpartyId !== null && (yield* agents.byIds([counterpartyId])).get(counterpartyId)?.handle === target.handle
+      })
+
+      const replayed = (sender: Sender, target: Target, sent: Sent): Effect.Effect<SendAnswer, Unavailable> => {
+        const { conversation_id } = JSON.parse(sent.body) as { readonly conversation_id: string }
+        return Effect.map(leadsTo(sender, target, conversation_id), (isSame) => isSame ? sent : { ...sent, isElsewhere: true })
+      }
+
       const toRecipient = (sender: Sender, recipient: Agent | undefined, draft: Draft): Effect.Effect<Sent, SendError> => {
         if (recipient === undefined) return unlessReplay(sender, draft, new AgentNotFound())
         if (recipient.id === sender.id) {
@@ -259,9 +280,9 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         })
       }
 
-      const send = (sender: Sender, target: Target, draft: Draft): Effect.Effect<Sent, SendError> =>
+      const send = (sender: Sender, target: Target, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
         Effect.matchEffect(limits.take(rate, sender.id), {
-          onFailure: (limited) => unlessReplay(sender, draft, limited),
+          onFailure: (limited) => Effect.flatMap(unlessReplay(sender, draft, limited), (sent) => replayed(sender, target, sent)),
           onSuccess: (state) => {
             warn(sender.id, state)
             return Effect.matchEffect(
@@ -274,10 +295,11 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
                   if (failure._tag === "RateLimited") limits.giveBack(rate, sender.id, state)
                   return Effect.fail(failure)
                 },
-                onSuccess: (sent) => {
+                onSuccess: (sent): Effect.Effect<SendAnswer, Unavailable> => {
+                  if (sent.created) return Effect.succeed(sent)
                   // A replay does not count, and only now is it clear that the send is a replay.
-                  if (!sent.created) limits.giveBack(rate, sender.id, state)
-                  return Effect.succeed(sent)
+                  limits.giveBack(rate, sender.id, state)
+                  return replayed(sender, target, sent)
                 }
               }
             )

@@ -7,10 +7,9 @@ import { REPLAYED } from "#domain/idempotency/Idempotency"
 import { Config } from "#ground/platform/Config"
 import { confirm } from "#ground/wire/Confirmation"
 import { ValidationFailed } from "#ground/wire/WireError"
-import { Conversations, type Target } from "./Conversations.ts"
+import { Conversations, type SendAnswer, type Target } from "./Conversations.ts"
 import { draftOf } from "./DraftOf.ts"
 import { messagePage } from "#domain/messages/MessagePage"
-import type { Sent } from "#domain/messages/Sent"
 import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
 
 /** Responds with a text that is JSON already. */
@@ -26,9 +25,12 @@ const targetOf = (body: typeof SendBody.Type): Target | ValidationFailed => {
   return ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id")
 }
 
-const sentJson = (payload: typeof SendBody.Type, { backlog, body, created }: Sent) => {
+/** Says that the message of the answer is in another conversation than the send names (wire.md C.6). */
+const CONFLICT = { "x-client-msg-id-conflict": "conversation" }
+
+const sentJson = (payload: typeof SendBody.Type, { backlog, body, created, isElsewhere }: SendAnswer) => {
   const warning = backlog === null || payload.to === undefined ? undefined : { "x-backlog-warning": `${payload.to}=${backlog}` }
-  return created ? jsonText(body, 201, warning) : jsonText(body, 200, { ...REPLAYED, ...warning })
+  return created ? jsonText(body, 201, warning) : jsonText(body, 200, { ...REPLAYED, ...(isElsewhere ? CONFLICT : {}), ...warning })
 }
 
 /** An absent cursor may also be written as empty or `null`. */

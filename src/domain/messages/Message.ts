@@ -1,6 +1,8 @@
 import { Schema } from "effect"
 import { DateTimeString, isoOrNull, iso, JsonObject } from "#ground/wire/Text"
+import { exactSize } from "#ground/wire/Size"
 import { WireError } from "#ground/wire/WireError"
+import { mentionsIn } from "./Mentions.ts"
 
 export type MessageType = "text" | "structured" | "file" | "system"
 
@@ -184,7 +186,7 @@ export const renderMessage = (message: StoredMessage, context: ShownContext, pro
     context.group === null
       ? `{"type":"direct","group_name":null,"member_count":null}`
       : `{"type":"group","group_name":${JSON.stringify(context.group.name)},"member_count":${context.group.memberCount}}`
-  },"mentions":${mentionsJson(message.content)}}}`
+  },"mentions":${JSON.stringify(mentionsIn(message.content))}}}`
 })
 
 /** The whole JSON text of the message, for a reader with or without a delivery id. */
@@ -195,26 +197,6 @@ export const messageJson = (rendered: Rendered, deliveryId: string | null): stri
 export const messageFrame = (rendered: Rendered, deliveryId: string | null): string =>
   `{"type":"message.new","payload":${messageJson(rendered, deliveryId)}}`
 
-const mentionsJson = (content: string): string =>
-  content.includes("@") ? JSON.stringify(mentionsOf((JSON.parse(content) as { text?: string }).text)) : "[]"
-
-const MENTION = /(?<![A-Za-z0-9_\-@.])@([A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*)(?![A-Za-z0-9_])/g
-
-/** The handles that a text mentions: lower-cased, without repeats, in order, at most 50 (wire.md I). */
-export const mentionsOf = (text: string | undefined): ReadonlyArray<string> => {
-  if (text === undefined) return []
-  const found = new Set<string>()
-  for (const match of text.matchAll(MENTION)) {
-    const handle = match[1]!.toLowerCase()
-    if (isHandle(handle)) found.add(handle)
-    if (found.size === 50) break
-  }
-  return [...found]
-}
-
-const isHandle = (text: string): boolean => /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/.test(text)
-
-
 export class ContentTooLarge extends WireError<ContentTooLarge>()("ContentTooLarge", {
   code: "CONTENT_TOO_LARGE",
   status: 413,
@@ -222,7 +204,7 @@ export class ContentTooLarge extends WireError<ContentTooLarge>()("ContentTooLar
 }) {
   static than(maxBytes: number): ContentTooLarge {
     return new ContentTooLarge({
-      message: `Content and metadata together may have ${maxBytes} bytes; send a file for more.`
+      message: `Content and metadata together may have at most ${exactSize(maxBytes)}; send a file for more.`
     })
   }
 }

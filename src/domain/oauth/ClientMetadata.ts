@@ -1,4 +1,5 @@
 import { Option, Schema } from "effect"
+import { exactSize } from "#ground/wire/Size"
 import { AuthMethod, type Registered } from "./ClientId.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 
@@ -27,7 +28,7 @@ export const readRegistration = (body: unknown, schemes: ReadonlyArray<string>):
   const { client_name: name, redirect_uris: redirectUris, token_endpoint_auth_method: method = "none" } = metadata
   if (redirectUris.length < 1 || redirectUris.length > 10) return { error: "invalid_redirect_uri", message: "redirect_uris must have 1 to 10 entries." }
   if (Buffer.byteLength(redirectUris.join("")) > MAX_URI_BYTES) {
-    return { error: "invalid_redirect_uri", message: `redirect_uris must have at most ${MAX_URI_BYTES} bytes together.` }
+    return { error: "invalid_redirect_uri", message: `redirect_uris must have at most ${exactSize(MAX_URI_BYTES)} together.` }
   }
   const bad = redirectUris.find((uri) => redirectUriOf(uri, schemes) === undefined)
   if (bad !== undefined) {

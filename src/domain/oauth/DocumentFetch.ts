@@ -1,5 +1,6 @@
 import { Context, Data, Effect } from "effect"
 import { Agent, request } from "node:https"
+import { exactSize } from "#ground/wire/Size"
 import { checkedAddresses, hostOf } from "#domain/webhooks/PrivateAddressGuard"
 import { onlyThese } from "#domain/webhooks/WebhookClient"
 import { MAX_DOCUMENT_BYTES } from "./ClientDocument.ts"
@@ -37,7 +38,7 @@ const fetchFrom = (url: URL, addresses: ReadonlyArray<string>): Effect.Effect<Fe
       let bytes = 0
       response.on("data", (part: Buffer) => {
         bytes += part.length
-        if (bytes > MAX_DOCUMENT_BYTES) fail(`it has more than ${MAX_DOCUMENT_BYTES} bytes`)
+        if (bytes > MAX_DOCUMENT_BYTES) fail(`it has more than ${exactSize(MAX_DOCUMENT_BYTES)}`)
         else parts.push(part)
       })
       response.once("close", () =>

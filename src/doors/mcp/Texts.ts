@@ -498,6 +498,11 @@ export const afterWait = {
 /** The message of a progress notification during a wait. */
 export const waiting = "Waiting for messages."
 
+/** The warning about a send that got an earlier message in another conversation. */
+export const usedElsewhere =
+  "Nothing was sent: you have used this client_msg_id before, and the answer shows your earlier message, which is in another conversation. " +
+  "Call again with another client_msg_id, or without it."
+
 /** The advice on how to upload a large file. */
 export const howToUpload = (attachmentId: string, seconds: number): string =>
   `Nothing is sent yet. PUT the bytes to upload_url within ${seconds} seconds, without a key, with Content-Length. Then call ` +

@@ -131,7 +131,12 @@ export const published = (spec: Json): Json => {
           responses[status] = jsonResponse("The key that came with the upgrade.", { $ref: `#/components/schemas/${error}` })
         }
       }
-      if (path === "/v1/messages" && Predicate.isObject(responses["200"])) responses["200"] = { ...responses["200"], headers: REPLAY_HEADERS }
+      if (path === "/v1/messages" && Predicate.isObject(responses["200"])) {
+        responses["200"] = {
+          ...responses["200"],
+          headers: { ...REPLAY_HEADERS, "x-client-msg-id-conflict": { $ref: "#/components/headers/ClientMsgIdConflict" } }
+        }
+      }
       if (path === "/v1/health") {
         responses["503"] = jsonResponse("Storage cannot be reached.", { $ref: "#/components/schemas/Degraded" })
       }
@@ -166,6 +171,11 @@ export const published = (spec: Json): Json => {
           description: "`true` if the request repeats an earlier one with the same Idempotency-Key, or a send with the same client_msg_id. This is " +
             "the answer to the earlier request, and nothing was done again.",
           schema: { type: "string", enum: ["true"] }
+        },
+        ClientMsgIdConflict: {
+          description: "Present if the message is an earlier one in another conversation than the request names. The message of the request " +
+            "was not sent: send it with another client_msg_id.",
+          schema: { type: "string", enum: ["conversation"] }
         }
       },
       parameters: {

@@ -13,7 +13,7 @@ import { rateHeaders } from "./RateHeaders.ts"
 export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
 const CORS_RESPONSE_HEADERS =
-  "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
+  "Retry-After, X-Backlog-Warning, X-Client-Msg-Id-Conflict, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 /** A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory for long. */

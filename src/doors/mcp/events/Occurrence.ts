@@ -1,5 +1,6 @@
 import type { DeliveryIds } from "#domain/deliveries/Delivery"
-import { mentionsOf, type StoredMessage } from "#domain/messages/Message"
+import { mentionsIn } from "#domain/messages/Mentions"
+import type { StoredMessage } from "#domain/messages/Message"
 import { sha256 } from "#ground/platform/Ids"
 import { iso } from "#ground/wire/Text"
 import { fenced } from "#ground/wire/UntrustedText"
@@ -31,8 +32,7 @@ const MAX_CONVERSATIONS = 20
 
 const textOf = ({ content }: StoredMessage): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
 
-const mentions = ({ handle }: Owner, message: StoredMessage): boolean =>
-  message.content.includes("@") && mentionsOf(textOf(message)).includes(handle)
+const mentions = ({ handle }: Owner, { content }: StoredMessage): boolean => mentionsIn(content).includes(handle)
 
 /**
  * Whether a subscription reports a message that waits: it is not the owner's own, the owner does not mute it, and the arguments select

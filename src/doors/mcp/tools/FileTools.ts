@@ -1,5 +1,6 @@
 import { Effect, Schema } from "effect"
 import { hash } from "node:crypto"
+import { exactSize } from "#ground/wire/Size"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { path } from "#domain/auth/ApiCalls"
 import { given, send, Sent, targetOf } from "./MessageTools.ts"
@@ -56,7 +57,7 @@ export const fileTools = [
       const bytes = data === undefined ? undefined : bytesOf(data)
       if (data !== undefined && bytes === undefined) return yield* ValidationFailed.field("data", "must be base64")
       if (bytes !== undefined && bytes.length > MAX_INLINE) {
-        return yield* ValidationFailed.field("data", `may hold at most ${MAX_INLINE} bytes: leave it out and give size and sha256`)
+        return yield* ValidationFailed.field("data", `may hold at most ${exactSize(MAX_INLINE)}: leave it out and give size and sha256`)
       }
       const { body } = yield* api.call<Reserved>("POST", "/v1/uploads", {
         ...targetOf(to),

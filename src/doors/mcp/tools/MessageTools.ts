@@ -7,7 +7,7 @@ import { DateTimeString } from "#ground/wire/Text"
 import { path, query, type Refusal } from "#domain/auth/ApiCalls"
 import { hit, HitMessage, replyOf, Sender, shown, ShownConversation, shownConversation, ShownMessage, waiting, WaitingMessage } from "./Shown.ts"
 import type { Waited } from "#doors/realtime/Waiters"
-import { afterWait, boundary } from "../Texts.ts"
+import { afterWait, boundary, usedElsewhere } from "../Texts.ts"
 import { tool, type ToolAnswer, type ToolApi } from "./Tool.ts"
 
 type Raw = typeof Message.Encoded
@@ -48,6 +48,7 @@ export const Sent = {
   seq: Schema.Int,
   client_msg_id: Schema.String,
   created_at: DateTimeString,
+  warning: optional(Schema.String),
   backlog_warning: optional(Schema.Struct({ recipientHandle: Schema.String, undeliveredCount: Schema.Int }))
 }
 
@@ -73,6 +74,7 @@ export const send = Effect.fnUntraced(function*(
     seq: body.seq,
     client_msg_id: body.client_msg_id,
     created_at: body.created_at,
+    ...(headers["x-client-msg-id-conflict"] === undefined ? {} : { warning: usedElsewhere }),
     ...backlogOf(headers["x-backlog-warning"])
   }
 })

@@ -1,3 +1,5 @@
+/** @import { Message } from "./Wire.ts" */
+
 /** The server's address. This module is at `assets/<version>/client/Api.js` below it. */
 const base = new URL("../../../", import.meta.url)
 
@@ -163,9 +165,10 @@ export class Api {
   }
 
   /**
-   * Sends a message in one attempt, without retries. The outbox retries sends itself.
+   * Sends a message in one attempt, without retries. The outbox retries sends itself. The message is in another conversation than the body
+   * names if the agent has used its client_msg_id there before (wire.md C.6). Then nothing was sent.
    * @param {unknown} body
-   * @returns {Promise<any>}
+   * @returns {Promise<{ message: Message, isElsewhere: boolean }>}
    */
   async sendOnce(body) {
     const response = await send(urlOf("v1/messages"), {
@@ -173,7 +176,7 @@ export class Api {
       headers: { "authorization": `Bearer ${this.key}`, "content-type": "application/json" },
       body: JSON.stringify(body)
     })
-    return response.json()
+    return { message: await response.json(), isElsewhere: response.headers.has("x-client-msg-id-conflict") }
   }
 
   /**

@@ -1,3 +1,5 @@
+import { sizeOf } from "../shared/Texts.js"
+
 /**
  * @import { FileInfo } from "./Wire.ts"
  * @import { Api } from "./Api.js"
@@ -53,7 +55,7 @@ const digestOf = async (file) => {
 export const upload = async (api, target, file) => {
   const type = typeOf(file)
   if (file.size === 0) throw new Error("This file is empty.")
-  if (file.size > MAX_FILE) throw new Error("This file is larger than 26 MB, which is the most that can be sent.")
+  if (file.size > MAX_FILE) throw new Error(`This file is larger than ${sizeOf(MAX_FILE)}, which is the most that can be sent.`)
   if (type === undefined) throw new Error("Files of this type cannot be sent. You can send pictures, PDF, JSON, text, CSV, audio and video.")
   const { attachment_id: id, upload_url: url } = await api.post("v1/uploads", {
     ...target,

@@ -9,6 +9,8 @@ import { backoffMs } from "./Socket.js"
  * @import { Signal } from "@preact/signals"
  */
 
+const USED_ELSEWHERE = "Not sent, because the agent has used the client_msg_id of this message before, for a message in another conversation."
+
 /** @param {Outgoing["body"]} body */
 const targetOf = (body) => body.conversation_id ?? `@${body.to}`
 
@@ -83,10 +85,11 @@ export class Outbox {
         if (next === undefined) return
         this.mark(next.client_msg_id, { state: "sending", why: null })
         try {
-          /** @type {Message} */
-          const message = await this.api.sendOnce({ ...next.body, client_msg_id: next.client_msg_id })
+          const { isElsewhere, message } = await this.api.sendOnce({ ...next.body, client_msg_id: next.client_msg_id })
           this.attempts = 0
-          this.stored(message, next)
+          // With a new id, the message can be sent again.
+          if (isElsewhere) this.mark(next.client_msg_id, { client_msg_id: `page-${freshId()}`, state: "failed", why: USED_ELSEWHERE })
+          else this.stored(message, next)
         } catch (error) {
           if (!(error instanceof Refused) || !error.passing) {
             this.mark(next.client_msg_id, { state: "failed", why: textOf(error) })

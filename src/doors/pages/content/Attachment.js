@@ -12,7 +12,7 @@ import { save } from "../client/Files.js"
 /** The types of pictures that browsers draw without running any code. */
 const pictures = /^image\/(png|jpeg|gif|webp)$/
 /** The largest picture that is shown without a click, in bytes. */
-const LARGEST_SHOWN = 5_000_000
+const LARGEST_SHOWN = 5_242_880
 /** A row requests the description of its file after this time, in milliseconds. Rows that are scrolled past therefore request nothing. */
 const PAUSE_MS = 150
 

@@ -1,11 +1,7 @@
+import { decoded } from "./Entities.js"
+
 /** The longest part of an address that is shown, in characters. The host is always shown whole. */
 const SHOWN = 60
-
-/** The named character references that texts of agents use. Numeric ones are resolved by the lexer. */
-const named = /** @type {Readonly<Record<string, string>>} */ ({ amp: "&", lt: "<", gt: ">", quot: "\"", apos: "'", nbsp: "\u00a0" })
-
-/** Replaces character references such as `&amp;` by their characters. @param {string} text */
-export const decoded = (text) => text.replace(/&(amp|lt|gt|quot|apos|nbsp);/g, (whole, name) => named[name] ?? whole)
 
 /** @param {string} text */
 const shortened = (text) => text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`

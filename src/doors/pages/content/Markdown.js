@@ -1,6 +1,7 @@
 import { Copy } from "../shared/Copy.js"
 import { classes, html } from "../shared/Html.js"
-import { decoded, linkOf, saysTarget } from "./Links.js"
+import { decoded } from "./Entities.js"
+import { linkOf, saysTarget } from "./Links.js"
 
 /** @import { Token, Tokens } from "marked" */
 
@@ -28,7 +29,7 @@ const linked = (token, within) => {
 /** @param {Tokens.Code} token @param {Within} within */
 const code = ({ lang, text }, { tab }) => html`<div class="code">
   <pre tabindex=${tab}><code>${text}</code></pre>
-  <p><span class="language">${lang?.split(/\s/)[0] ?? ""}</span><${Copy} text=${() => text} label="this code" tab=${tab} /></p></div>`
+  <p><span class="language">${decoded(lang ?? "").split(/\s/)[0]}</span><${Copy} text=${() => text} label="this code" tab=${tab} /></p></div>`
 
 /** @param {Tokens.List} token @param {Within} within */
 const list = ({ items, ordered, start }, within) => {

@@ -1,4 +1,5 @@
 import { Lexer, Tokenizer } from "marked"
+import { decoded } from "./Entities.js"
 
 /** @import { Token } from "marked" */
 
@@ -101,7 +102,7 @@ const countOf = (tokens) => tokens.reduce((sum, token) => sum + (token.type === 
 /** Whether a token and all its parts look the same as their source text. @param {Token} token @returns {boolean} */
 const isLiteral = (token) =>
   token.type === "space" || token.type === "html" || token.type === "def" || (token.type === "paragraph" && partsOf(token).every(isLiteral)) ||
-  (token.type === "text" && token.raw === token.text && !/&\w+;/.test(token.raw))
+  (token.type === "text" && token.raw === token.text && decoded(token.raw) === token.raw)
 
 /**
  * The Markdown tokens of a text; undefined if the text has no formatting, or is too costly to format. Such a text is shown as it is.

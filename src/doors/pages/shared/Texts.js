@@ -30,16 +30,18 @@ export const number = (count) => whole.format(count)
  */
 export const counted = (count, one, many = `${one}s`) => `${whole.format(count)} ${count === 1 ? one : many}`
 
-/** @param {number} bytes */
+const units = ["B", "KiB", "MiB", "GiB", "TiB"]
+
+/** A size as every page writes it: rounded, in the units of the limits. 1,024 of a unit are 1 of the next one. @param {number} bytes */
 export const sizeOf = (bytes) => {
-  const units = ["B", "kB", "MB", "GB", "TB"]
   let unit = 0
   let rest = bytes
-  while (rest >= 1000 && unit < units.length - 1) {
-    rest /= 1000
+  const rounded = () => rest >= 100 || unit === 0 ? Math.round(rest) : Math.round(rest * 10) / 10
+  while (rounded() >= 1024 && unit < units.length - 1) {
+    rest /= 1024
     unit++
   }
-  return `${rest >= 100 || unit === 0 ? Math.round(rest) : rest.toFixed(1)} ${units[unit]}`
+  return `${rounded()} ${units[unit]}`
 }
 
 /** @param {number} seconds */

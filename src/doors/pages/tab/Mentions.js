@@ -4,13 +4,13 @@
 const MOST = 8
 
 /**
- * The beginning of a handle that ends at the caret, and where its `@` is; undefined if there is none. An `@` inside a word, as in an
- * e-mail address, begins no handle.
+ * The beginning of a handle that ends at the caret, and where its `@` is; undefined if there is none. An `@` inside a word or a path, as in
+ * an e-mail address or a URL, begins no handle. The server decides which handles of a sent message are mentions (wire.md I).
  * @param {string} text
  * @param {number} caret
  */
 export const mentionAt = (text, caret) => {
-  const found = /(?<![\p{L}\p{N}_.@-])@([\p{L}\p{N}-]{0,30})$/u.exec(text.slice(0, caret))
+  const found = /(?<![\p{L}\p{N}_.@/-])@([\p{L}\p{N}-]{0,30})$/u.exec(text.slice(0, caret))
   return found === null ? undefined : { at: found.index, begin: (found[1] ?? "").toLowerCase() }
 }
 

@@ -1,0 +1,322 @@
+/**
+ * The one rule of what a mention is (wire.md I): `@handle` in the prose of a text. Code, URLs, addresses and names of packages are no
+ * prose. Code is found as CommonMark finds it: fenced blocks, indented blocks outside of lists, and spans. Each character is read a
+ * bounded number of times, whatever the text holds, because strangers choose the texts.
+ */
+
+/** The most mentions of a text. */
+const MOST = 50
+
+const TAB = 9
+const NEWLINE = 10
+const SPACE = 32
+const HASH = 35
+const OPEN = 40
+const CLOSE = 41
+const STAR = 42
+const PLUS = 43
+const HYPHEN = 45
+const DOT = 46
+const SLASH = 47
+const COLON = 58
+const LESS = 60
+const GREATER = 62
+const AT = 64
+const OPEN_BRACKET = 91
+const BACKSLASH = 92
+const CLOSE_BRACKET = 93
+const UNDERSCORE = 95
+const BACKTICK = 96
+const PIPE = 124
+const TILDE = 126
+
+const isDigit = (code: number): boolean => code >= 48 && code <= 57
+const isLetter = (code: number): boolean => (code >= 65 && code <= 90) || (code >= 97 && code <= 122)
+const isAlphanumeric = (code: number): boolean => isLetter(code) || isDigit(code)
+const isBlank = (code: number): boolean => code === SPACE || code === TAB || code === 13
+
+/** Characters beyond ASCII that end a URL: spaces, and the punctuation of Latin and East Asian scripts. */
+const isWidePunctuation = (code: number): boolean =>
+  code === 0xa0 || code === 0xab || code === 0xbb || (code >= 0x2000 && code <= 0x206f) || (code >= 0x3000 && code <= 0x303f) ||
+  (code >= 0xff01 && code <= 0xff0f) || (code >= 0xff1a && code <= 0xff20) || (code >= 0xff3b && code <= 0xff40) ||
+  (code >= 0xff5b && code <= 0xff65)
+
+/** A part of a text: from, and up to but without. */
+interface Range {
+  readonly from: number
+  readonly to: number
+}
+
+interface Fence {
+  readonly mark: number
+  readonly length: number
+  /** The number of quotes that the fence is in. The fence ends with the innermost of them. */
+  readonly quotes: number
+  /** Whether the fence is in a list. Then its end may have any indentation. */
+  readonly inList: boolean
+}
+
+/** The end of the run of one character that begins here. */
+const runEnd = (text: string, from: number, to: number): number => {
+  const code = text.charCodeAt(from)
+  let at = from
+  while (at < to && text.charCodeAt(at) === code) at++
+  return at
+}
+
+/** Whether a line has nothing but blanks from here on. */
+const isEmpty = (text: string, from: number, to: number): boolean => {
+  for (let at = from; at < to; at++) if (!isBlank(text.charCodeAt(at))) return false
+  return true
+}
+
+const has = (text: string, code: number, from: number, to: number): boolean => {
+  for (let at = from; at < to; at++) if (text.charCodeAt(at) === code) return true
+  return false
+}
+
+/** The place after the mark of a list item that begins here, or -1 if none does. */
+const afterListMark = (text: string, from: number, to: number): number => {
+  const code = text.charCodeAt(from)
+  let at = from
+  if (code === HYPHEN || code === STAR || code === PLUS) at++
+  else {
+    while (at < to && at - from < 9 && isDigit(text.charCodeAt(at))) at++
+    if (at === from || at === to || (text.charCodeAt(at) !== DOT && text.charCodeAt(at) !== CLOSE)) return -1
+    at++
+  }
+  return at === to || isBlank(text.charCodeAt(at)) ? at : -1
+}
+
+/** The place after up to `most` marks of quotes and the blanks beside them, the number of the marks, and the columns that follow. */
+const unquoted = (text: string, from: number, to: number, most: number) => {
+  let at = from
+  let quotes = 0
+  let columns = 0
+  for (; at < to; at++) {
+    const code = text.charCodeAt(at)
+    if (code === SPACE) columns++
+    else if (code === TAB) columns += 4 - columns % 4
+    else if (code === GREATER && columns < 4 && quotes < most) {
+      quotes++
+      columns = 0
+      if (at + 1 < to && text.charCodeAt(at + 1) === SPACE) at++
+    } else break
+  }
+  return { at, columns, quotes }
+}
+
+/** Calls `visit` with each paragraph, heading, item, row or other run of lines that is no code and begins up to `last`. */
+const eachBlock = (text: string, last: number, visit: (block: Range) => void): void => {
+  let fence: Fence | undefined
+  let begin = -1
+  let end = 0
+  let inList = false
+  let quoted = 0
+  const close = (): void => {
+    if (begin >= 0) visit({ from: begin, to: end })
+    begin = -1
+  }
+  for (let from = 0, to = 0; from <= last || (begin >= 0 && from <= text.length); from = to + 1) {
+    const newline = text.indexOf("\n", from)
+    to = newline < 0 ? text.length : newline
+    if (fence !== undefined) {
+      const { at, columns, quotes } = unquoted(text, from, to, fence.quotes)
+      if (quotes >= fence.quotes) {
+        const stop = text.charCodeAt(at) === fence.mark ? runEnd(text, at, to) : at
+        if (stop - at >= fence.length && (columns < 4 || fence.inList) && isEmpty(text, stop, to)) fence = undefined
+        continue
+      }
+      fence = undefined
+    }
+    const line = unquoted(text, from, to, Number.MAX_SAFE_INTEGER)
+    let at = line.at
+    if (isEmpty(text, at, to)) {
+      close()
+      continue
+    }
+    // A line without the marks of a quote may continue the quote's paragraph.
+    if (line.quotes > quoted || (line.quotes < quoted && begin < 0)) {
+      close()
+      inList = false
+      quoted = line.quotes
+    }
+    if (line.columns >= 4 && begin < 0 && !inList) continue
+    if (line.columns === 0 && begin < 0) inList = false
+    let isCode = false
+    for (let next = afterListMark(text, at, to); next >= 0 && !isCode; next = afterListMark(text, at, to)) {
+      close()
+      inList = true
+      const item = unquoted(text, next, to, 0)
+      at = item.at
+      // One space belongs to the mark of the item.
+      isCode = item.columns > 4
+    }
+    if (isCode) continue
+    // A line that is indented further continues its paragraph. Items of lists indent their own lines.
+    const first = at < to && (line.columns < 4 || inList) ? text.charCodeAt(at) : NEWLINE
+    if (first === BACKTICK || first === TILDE) {
+      const stop = runEnd(text, at, to)
+      if (stop - at >= 3 && (first === TILDE || !has(text, BACKTICK, stop, to))) {
+        close()
+        fence = { mark: first, length: stop - at, quotes: line.quotes, inList }
+        continue
+      }
+    }
+    if (first === HASH || first === PIPE) close()
+    if (begin < 0) begin = at
+    end = to
+    if (first === HASH) close()
+  }
+  close()
+}
+
+/** Finds the ends of code spans in a block, from its first backtick. The starts that are asked for must rise. */
+const makeSpans = (text: string, from: number, to: number): (start: number, length: number) => number => {
+  /** The starts of the runs of backticks of each length, and how many of them lie behind. */
+  const runs = new Map<number, { readonly starts: Array<number>; passed: number }>()
+  for (let at = from, stop = from; at >= 0 && at < to; at = text.indexOf("`", stop)) {
+    stop = runEnd(text, at, to)
+    const known = runs.get(stop - at)
+    if (known === undefined) runs.set(stop - at, { starts: [at], passed: 0 })
+    else known.starts.push(at)
+  }
+  return (start, length) => {
+    const known = runs.get(length)
+    if (known === undefined) return -1
+    while (known.passed < known.starts.length && known.starts[known.passed]! < start + length) known.passed++
+    const closing = known.starts[known.passed]
+    return closing === undefined ? -1 : closing + length
+  }
+}
+
+/** The end of the URL that goes on here. A bracket that was not opened in the URL ends it. */
+const urlEnd = (text: string, from: number, to: number): number => {
+  let round = 0
+  let square = 0
+  for (let at = from; at < to; at++) {
+    const code = text.charCodeAt(at)
+    if (code <= SPACE || code === LESS || code === GREATER || code === 34 || code === BACKTICK || code === PIPE || isWidePunctuation(code)) return at
+    if (code === OPEN) round++
+    else if (code === OPEN_BRACKET) square++
+    else if (code === CLOSE && --round < 0) return at
+    else if (code === CLOSE_BRACKET && --square < 0) return at
+  }
+  return to
+}
+
+/** Whether a name of letters, digits and hyphens, a dot and a further name follow, as in the address `@bob:example.com`. */
+const isHostAt = (text: string, from: number, to: number): boolean => {
+  let at = from
+  while (at < to && (isAlphanumeric(text.charCodeAt(at)) || text.charCodeAt(at) === HYPHEN)) at++
+  return at > from && at + 1 < to && text.charCodeAt(at) === DOT && isAlphanumeric(text.charCodeAt(at + 1))
+}
+
+/** Whether an `@` that follows this place can begin a mention. */
+const mayPrecede = (text: string, before: number): boolean => {
+  if (before < 0) return true
+  const code = text.charCodeAt(before)
+  if (isAlphanumeric(code) || code === UNDERSCORE || code === HYPHEN || code === AT || code === DOT || code === SLASH) return false
+  // `](` begins the address of a link.
+  const bracket = code === LESS ? before - 1 : before
+  return !(bracket > 0 && text.charCodeAt(bracket) === OPEN && text.charCodeAt(bracket - 1) === CLOSE_BRACKET)
+}
+
+/** Whether a handle that ends here is a whole name, and not the beginning of a path, an address or a longer name. */
+const mayFollow = (text: string, at: number, to: number): boolean => {
+  if (at >= to) return true
+  const code = text.charCodeAt(at)
+  if (code === UNDERSCORE || code === SLASH || code === AT) return false
+  if (code === DOT) return at + 1 >= to || !isAlphanumeric(text.charCodeAt(at + 1))
+  return code !== COLON || !isHostAt(text, at + 1, to)
+}
+
+/** The end of the letters, digits and single hyphens between them that begin here. */
+const nameEnd = (text: string, from: number, to: number): number => {
+  let at = from
+  while (at < to) {
+    const code = text.charCodeAt(at)
+    if (!isAlphanumeric(code) && !(code === HYPHEN && at > from && at + 1 < to && isAlphanumeric(text.charCodeAt(at + 1)))) break
+    at++
+  }
+  return at
+}
+
+/** Finds a character at or after a place; infinite if there is none. The places that are asked for must rise. */
+const makeFinder = (text: string, character: string): (from: number) => number => {
+  let found = -1
+  return (from) => {
+    if (found < from) found = text.indexOf(character, from)
+    return found < 0 ? found = Number.POSITIVE_INFINITY : found
+  }
+}
+
+/** Makes the function that adds the mentions in a block to `found`, up to `MOST`. The blocks must be given in their order. */
+const makeSearch = (text: string, found: Set<string>): (block: Range) => void => {
+  const nextAt = makeFinder(text, "@")
+  const nextBacktick = makeFinder(text, "`")
+
+  /** The beginning of the next word with `@` or a backtick, or `to` if the block has no further `@`. */
+  const nextWord = (from: number, to: number): number => {
+    const mention = nextAt(from)
+    if (mention >= to) return to
+    let at = Math.min(mention, nextBacktick(from))
+    while (at > from && text.charCodeAt(at - 1) > SPACE) at--
+    return at
+  }
+
+  return ({ from, to }) => {
+    let spanEnd: ReturnType<typeof makeSpans> | undefined
+    /** Whether the word before this place has a dot, as a host has. */
+    let dotted = false
+    let at = nextWord(from, to)
+    while (at < to && found.size < MOST) {
+      const code = text.charCodeAt(at)
+      const before = at > from ? text.charCodeAt(at - 1) : NEWLINE
+      if (isAlphanumeric(code) || code === HYPHEN || code === UNDERSCORE) {
+        at = !isAlphanumeric(before) && text.slice(at, at + 4).toLowerCase() === "www." ? urlEnd(text, at, to) : at + 1
+        continue
+      }
+      if (code === DOT) {
+        dotted = true
+        at++
+        continue
+      }
+      if (code === COLON && isAlphanumeric(before)) {
+        const isUrl = at + 2 < to && text.charCodeAt(at + 1) === SLASH && text.charCodeAt(at + 2) === SLASH
+        at = isUrl ? urlEnd(text, at + 3, to) : at + 1
+        continue
+      }
+      const isPath = code === SLASH && dotted && isAlphanumeric(before)
+      dotted = false
+      if (isPath) at = urlEnd(text, at, to)
+      else if (code <= SPACE) at = nextWord(at + 1, to)
+      else if (code === BACKSLASH && at + 1 < to && (text.charCodeAt(at + 1) === BACKTICK || text.charCodeAt(at + 1) === BACKSLASH)) at += 2
+      else if (code === BACKTICK) {
+        const stop = runEnd(text, at, to)
+        spanEnd ??= makeSpans(text, at, to)
+        const end = spanEnd(at, stop - at)
+        at = end < 0 ? stop : end
+      } else if (code === AT && mayPrecede(text, at - 1)) {
+        const end = nameEnd(text, at + 1, to)
+        const length = end - at - 1
+        if (length >= 3 && length <= 30 && isLetter(text.charCodeAt(at + 1)) && mayFollow(text, end, to)) {
+          found.add(text.slice(at + 1, end).toLowerCase())
+        }
+        at = Math.max(end, at + 1)
+      } else at++
+    }
+  }
+}
+
+/** The handles that a text mentions: lower-cased, without repeats, in order, at most 50. */
+export const mentionsOf = (text: string | undefined): ReadonlyArray<string> => {
+  if (text === undefined || !text.includes("@")) return []
+  const found = new Set<string>()
+  eachBlock(text, text.lastIndexOf("@"), makeSearch(text, found))
+  return [...found]
+}
+
+/** The handles that a message with this content, as JSON, mentions. */
+export const mentionsIn = (content: string): ReadonlyArray<string> =>
+  content.includes("@") ? mentionsOf((JSON.parse(content) as { readonly text?: string }).text) : []
