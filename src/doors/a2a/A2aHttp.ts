@@ -5,6 +5,7 @@ import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
 import type { Protocol } from "#ground/http/Protocol"
+import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { bearerOf } from "#ground/wire/Bearer"
 import { PROTOCOL } from "./AgentCard.ts"
 import { makeCardRoute } from "./AgentCardHttp.ts"
@@ -24,7 +25,7 @@ export const a2aProtocol: Protocol = {
   bodyFactor: 1.5
 }
 
-const search = (request: HttpServerRequest.HttpServerRequest): URLSearchParams => new URL(request.url, "http://parley").searchParams
+const search = ({ url }: HttpServerRequest.HttpServerRequest): URLSearchParams => queryOf(url)
 
 /** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
 const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, A2aFailure> => {
