@@ -63,14 +63,16 @@ const knowing = <Api>(toolset: Toolset<Api>, api: Api, paragraphs: ReadonlyArray
 })
 
 /**
- * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, and for a wait that acknowledges
- * messages first.
+ * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, for a wait that acknowledges
+ * messages first, and for a subscription that posts the texts of messages to a URL.
  */
 const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"]): Scope => {
-  const { arguments: given, name } = (method === "tools/call" && typeof params === "object" && params !== null ? params : {}) as {
-    readonly arguments?: { readonly acknowledge_through?: unknown } | null
+  const { arguments: given, name } = (typeof params === "object" && params !== null ? params : {}) as {
+    readonly arguments?: { readonly acknowledge_through?: unknown; readonly include_text?: unknown } | null
     readonly name?: unknown
   }
+  if (method === "events/subscribe") return given?.include_text === true ? "agent:act" : "agent:read"
+  if (method !== "tools/call") return "agent:read"
   const tool = typeof name === "string" ? toolNamed(name)?.tool : undefined
   if (tool === undefined || tool.annotations.readOnlyHint) return "agent:read"
   const through = given?.acknowledge_through ?? ""
