@@ -9,6 +9,7 @@ import * as Procedures from "#ground/cluster/Procedures"
 import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#ground/platform/Tracing"
 import { forRequest, requestId } from "#ground/platform/RequestId"
 import { Secrets } from "#ground/database/Secrets"
+import { plainName } from "#ground/wire/Name"
 import { iso } from "#ground/wire/Text"
 import type { Unavailable } from "#ground/wire/WireError"
 import { WebhookClient } from "./WebhookClient.ts"
@@ -47,7 +48,8 @@ interface Attempt {
   readonly outcome: Outcome
 }
 
-const failed = (reason: string, status?: number): Outcome => ({ _tag: "Failed", reason, ...(status === undefined ? {} : { status }) })
+/** The reason can quote what the target sent, such as the names in its certificate. */
+const failed = (reason: string, status?: number): Outcome => ({ _tag: "Failed", reason: plainName(reason), ...(status === undefined ? {} : { status }) })
 const unanswered = (reason: string): Attempt => ({ answered: false, outcome: failed(reason) })
 
 /**
