@@ -28,7 +28,7 @@ export const layer = Operator.layer.pipe(
   Layer.provide(Layer.mergeAll(AgentsRepo.layer, Skills.layer, EnforcementRepo.layer, WebhookSignals.layer, Tables.layer))
 )
 
-const decode = Schema.decodeUnknownEffect(Schema.toType(OperatorCommand))
+const decode = Schema.decodeUnknownEffect(OperatorCommand)
 
 /** Checks a command from the shell as the server does. */
 export const checked = (command: OperatorCommand): Effect.Effect<OperatorCommand, OperatorRefused> =>

@@ -1,5 +1,5 @@
 import * as fc from "fast-check"
-import { isBlank } from "#ground/wire/Text"
+import { plainName } from "#ground/wire/Name"
 import type { JsonSchema, OpenApiDocument } from "./Document.ts"
 
 /** A code point that text may hold: no NUL, no half of a surrogate pair. */
@@ -9,12 +9,12 @@ const character = fc.oneof(
   { weight: 1, arbitrary: fc.integer({ min: 0xe000, max: 0x10ffff }) }
 ).map((point) => String.fromCodePoint(point))
 
-/** Not of blanks alone: names refuse those, which JSON Schema cannot say. */
+/** With a character that can be seen: names need one, which JSON Schema cannot say. */
 const text = (min: number, max: number): fc.Arbitrary<string> =>
   fc.oneof(
     { weight: 4, arbitrary: fc.string({ unit: character, minLength: min, maxLength: Math.min(max, min + 40) }) },
     { weight: 1, arbitrary: fc.constantFrom("x", "é", "🦜").map((unit) => unit.repeat(Math.min(max, 2_000))) }
-  ).filter((value) => value === "" || !isBlank(value))
+  ).filter((value) => value === "" || plainName(value) !== "")
 
 /** Of a length, and matching a pattern that most texts match. */
 const fromPattern = (pattern: RegExp, min: number, max: number): fc.Arbitrary<string> =>

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import sharp from "sharp"
-import { withoutControls } from "#ground/wire/Text"
+import { plainName } from "#ground/wire/Name"
 import { EventReceiver } from "../mcp/EventReceiver.ts"
 import { connected } from "../support/Connected.ts"
 import type { Answer } from "../support/Http.ts"
@@ -256,7 +256,7 @@ const admin = (world: LiveWorld, path: Readonly<Record<string, string>> = {}): C
 })
 
 /** The document does not say what a name may not hold, because blanks around it are removed first. */
-const named = (generated: unknown): string => `A ${[...withoutControls(String(generated))].slice(0, 80).join("")}`
+const named = (generated: unknown): string => `A ${[...plainName(String(generated))].slice(0, 80).join("")}`
 
 const avatarUrl = (dice: Dice): Field => dice.pick([undefined, null, "https://example.com/a.png"])
 

@@ -466,6 +466,27 @@ describe("wire.md J, sign in by OAuth", () => {
       const acknowledging = await callTool(server, token, "agentchat_wait_for_messages", { acknowledge_through: "del_1", timeout_seconds: 0 })
       assert.strictEqual(acknowledging.status, 403)
     })
+
+    it("187. agent:read may not have texts of messages posted to a URL; a subscription without texts, a poll and a stream it may have", async () => {
+      const { access_token: token } = await host.connect(alice, ["agent:read"])
+      const ask = (method: string, args: object | null, more: object = {}) =>
+        post(server, token, rpc(method, { name: "message.received", arguments: args, ...more }), older)
+      // A URL that is refused later, so that nobody is called.
+      const delivery = { url: "http://host.example/", secret: `whsec_${randomBytes(32).toString("base64")}` }
+      const [modern, headers] = newest("events/subscribe", { name: "message.received", arguments: { include_text: true }, delivery })
+      for (const answer of [await ask("events/subscribe", { include_text: true }, { delivery }), await post(server, token, modern, headers)]) {
+        assert.deepStrictEqual([answer.status, answer.body.error.data.code], [403, "FORBIDDEN"], answer.text)
+        assert.include(answer.headers.get("www-authenticate") ?? "", "error=\"insufficient_scope\"")
+      }
+      for (const args of [null, {}, { include_text: false }, { include_text: null }]) {
+        assert.strictEqual((await ask("events/subscribe", args, { delivery })).body.error.code, -32_602, JSON.stringify(args))
+      }
+      assert.strictEqual((await ask("events/unsubscribe", { include_text: true }, { delivery })).status, 200)
+      assert.isArray((await ask("events/poll", { include_text: true })).body.result.events)
+      const { access_token: acting } = await host.connect(alice, ["agent:act"])
+      const allowed = await post(server, acting, rpc("events/subscribe", { name: "message.received", arguments: { include_text: true }, delivery }), older)
+      assert.deepStrictEqual([allowed.status, allowed.body.error.code], [200, -32_602], allowed.text)
+    })
   })
 
   it("188. the host of a suspended agent is told so by the tools, as M has it, and a person may still sign in", async () => {

@@ -256,7 +256,7 @@ eachDatabase((database) => {
           const read = readRegistration(body, [])
           return "error" in read ? read.error : undefined
         }
-        for (const body of [null, [], "x", {}, { redirect_uris: "x" }, { redirect_uris: [1] }, { redirect_uris: [CALLBACK], token_endpoint_auth_method: "private_key_jwt" }, { redirect_uris: [CALLBACK], client_name: "x".repeat(61) }]) {
+        for (const body of [null, [], "x", {}, { redirect_uris: "x" }, { redirect_uris: [1] }, { redirect_uris: [CALLBACK], token_endpoint_auth_method: "private_key_jwt" }, { redirect_uris: [CALLBACK], client_name: "a\0b" }]) {
           assert.strictEqual(errorOf(body), "invalid_client_metadata", JSON.stringify(body))
         }
         for (const redirect_uris of [[], ["cursor://x"], Array.from({ length: 11 }, () => CALLBACK), [`https://host.example/${"x".repeat(1_200)}`], [CALLBACK, "http://evil.example/"]]) {

@@ -3,7 +3,9 @@ import { Effect } from "effect"
 import * as fc from "fast-check"
 import { createHash, randomBytes } from "node:crypto"
 import { type Client, readAuthorization, responseUrl } from "#domain/oauth/AuthorizationRequest"
-import { clientIdOf, isSecretOf, registeredOf, SALT_BYTES, secretOf } from "#domain/oauth/ClientId"
+import { readDocument } from "#domain/oauth/ClientDocument"
+import { clientIdOf, isSecretOf, registeredOf, SALT_BYTES, secretOf, shownName } from "#domain/oauth/ClientId"
+import { readRegistration } from "#domain/oauth/ClientMetadata"
 import { redirectTo, redirectUriOf } from "#domain/oauth/RedirectUri"
 import { challenge, isOwnResource, offersOAuth, resourceMetadata } from "#domain/oauth/Discovery"
 import { permits, SCOPES, scopesOf, scopeText } from "#domain/oauth/Scopes"
@@ -157,10 +159,49 @@ describe("the resource", () => {
   })
 })
 
+describe("the name of a client", () => {
+  const uri = "https://host.example/cb"
+  const url = "https://host.example/client.json"
+  const registration = (metadata: object) => readRegistration({ redirect_uris: [uri], ...metadata }, SCHEMES)
+  const document = (metadata: object) => readDocument(url, JSON.stringify({ client_id: url, redirect_uris: [uri], ...metadata }), SCHEMES)
+
+  it.each([
+    ["Claude", "Claude"],
+    ["  Cursor\u200b ", "Cursor"],
+    ["x".repeat(60), "x".repeat(60)],
+    ["x".repeat(61), "x".repeat(60)],
+    ["\u{1f98a}".repeat(500), "\u{1f98a}".repeat(60)],
+    [`${"x".repeat(59)} y`, "x".repeat(59)],
+    [`${"x".repeat(58)}\u{1f468}\u200d\u{1f469}`, `${"x".repeat(58)}\u{1f468}`],
+    ["", null],
+    [null, null]
+  ])("%j is %j", (client_name, name) => {
+    expect(registration({ client_name })).toMatchObject({ name })
+    expect(document({ client_name })).toMatchObject({ name })
+  })
+
+  it.each(["\0", "a\0b", "\ud800", "a\nb", "a\u202eb", "a\u2066b", " ", "\u200b", "\u3164", "\u0301"])("%j is refused", (client_name) => {
+    expect(registration({ client_name })).toMatchObject({ error: "invalid_client_metadata" })
+    expect(document({ client_name })).toBeUndefined()
+  })
+
+  it("in an id from an earlier release is shown without what a name may not have", () => {
+    const idOf = (name: string) => clientIdOf(key, { redirectUris: [uri], name, method: "none" }, randomBytes(SALT_BYTES))
+    expect(registeredOf([key], idOf("a\0\u202eb "))?.name).toBe("ab")
+    expect(registeredOf([key], idOf("\0"))?.name).toBeNull()
+  })
+
+  it("and any other optional field may be null, which means absent (RFC 7591)", () => {
+    expect(registration({ token_endpoint_auth_method: null, client_uri: null, scope: null })).toMatchObject({ method: "none" })
+    expect(document({ token_endpoint_auth_method: null, token_endpoint_auth_methods_supported: null })).toMatchObject({ redirectUris: [uri] })
+    expect(readRegistration({ redirect_uris: null }, SCHEMES)).toMatchObject({ error: "invalid_client_metadata" })
+  })
+})
+
 describe("the id of a registered client", () => {
   const arbitrary = fc.record({
     redirectUris: fc.array(fc.webUrl(), { minLength: 1, maxLength: 10 }).filter((uris) => uris.join("").length <= 1_200),
-    name: fc.option(fc.string({ unit: "grapheme", minLength: 1, maxLength: 60 }), { nil: null }),
+    name: fc.option(fc.string({ unit: "grapheme", minLength: 1, maxLength: 60 }).map(shownName), { nil: null }),
     method: fc.constantFrom("none", "client_secret_post", "client_secret_basic")
   })
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
-import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Name, Text } from "#ground/wire/Text"
+import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Text } from "#ground/wire/Text"
 
 const accepts = Schema.is
 
@@ -29,33 +29,6 @@ describe("text", () => {
     for (const text of ["", "abcd", "\u{1f98a}\u{1f98a}\u{1f98a}\u{1f98a}", "x".repeat(1_000_000), "a\0", "\ud800", 1, null]) {
       assert.isFalse(fits(text))
     }
-  })
-})
-
-describe("a name to show", () => {
-  const fits = accepts(Name(0, 10))
-
-  it("is ordinary text of any script, with the marks that its direction needs, or none", () => {
-    const arabic = "\u0639\u0644\u064a\u061c"
-    const persian = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
-    const family = "\u{1f468}\u200d\u{1f469}\u200d\u{1f467}"
-    for (const name of ["", "Ada", "Ada Lovelace".slice(0, 10), " Ada ", arabic, persian, "\u05d0\u200e1\u200f", family, "\u00a0a", ".", "\u0301e"]) {
-      assert.isTrue(fits(name), JSON.stringify(name))
-    }
-    assert.isFalse(fits("x".repeat(11)))
-    assert.isFalse(accepts(Name(1, 10))(""))
-  })
-
-  it("holds nothing that acts on the text around it", () => {
-    const ranges = [[0x00, 0x1f], [0x7f, 0x9f], [0x2028, 0x2029], [0x202a, 0x202e], [0x2066, 0x2069]] as const
-    for (const [from, to] of ranges) {
-      for (let code = from; code <= to; code++) assert.isFalse(fits(`a${String.fromCodePoint(code)}b`), code.toString(16))
-    }
-  })
-
-  it("can be seen", () => {
-    const blank = [" ", "   ", "\u00a0", "\u2003", "\u3000", "\u200b", "\u200e", "\u2060", "\ufeff", "\u00ad", "\u115f", "\u3164", "\uffa0", "\u180e", "\u2800", "\u{e0020}"]
-    for (const name of [...blank, blank.slice(0, 10).join("")]) assert.isFalse(fits(name), JSON.stringify(name))
   })
 })
 

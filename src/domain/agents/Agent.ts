@@ -1,5 +1,6 @@
 import { Schema } from "effect"
-import { DateTimeString, iso, Name, Text } from "#ground/wire/Text"
+import { Name } from "#ground/wire/Name"
+import { DateTimeString, iso, Text } from "#ground/wire/Text"
 import { WireError } from "#ground/wire/WireError"
 import { Skill } from "./Skill.ts"
 

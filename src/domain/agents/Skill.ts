@@ -1,6 +1,7 @@
 import { Schema } from "effect"
+import { Name } from "#ground/wire/Name"
 import { exactSize } from "#ground/wire/Size"
-import { Name, Text } from "#ground/wire/Text"
+import { Text } from "#ground/wire/Text"
 
 const MAX_SKILLS = 16
 /** The most bytes of JSON that the skills of one agent may have together. */
@@ -12,16 +13,28 @@ export const MESSAGE_SKILL = "message"
 /** A word under which the directory finds an agent. Compared exactly, also in its case. */
 export const Tag = Name(1, 32)
 
-/** One thing that an agent says it can do (wire.md C.3). The texts are the agent's own. */
+/**
+ * One thing that an agent says it can do (wire.md C.3). The texts are the agent's own. Skills that were stored before a rule for names are
+ * shown unchanged, so this schema checks no text.
+ */
 export const Skill = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  description: Schema.String,
+  tags: Schema.Array(Schema.String),
+  examples: Schema.optionalKey(Schema.Array(Schema.String))
+}).annotate({ identifier: "Skill" })
+
+export type Skill = typeof Skill.Type
+
+/** A skill as an agent sets it. */
+const NewSkill = Schema.Struct({
   id: Schema.String.check(Schema.isPattern(/^[a-z0-9-]{1,64}$/u)),
   name: Name(1, 100),
   description: Text(1, 500),
   tags: Schema.Array(Tag).check(Schema.isMinLength(1), Schema.isMaxLength(8)),
   examples: Schema.optionalKey(Schema.Array(Text(1, 200)).check(Schema.isMaxLength(5)))
-}).annotate({ identifier: "Skill" })
-
-export type Skill = typeof Skill.Type
+}).annotate({ identifier: "NewSkill" })
 
 /** The problem with these skills as a whole; undefined if there is none. */
 const problemOf = (skills: ReadonlyArray<Skill>): string | undefined => {
@@ -32,7 +45,7 @@ const problemOf = (skills: ReadonlyArray<Skill>): string | undefined => {
 }
 
 /** All skills of an agent, as a profile update sets them. Unknown fields are dropped before the size is measured. */
-export const SkillList = Schema.Array(Skill).check(
+export const SkillList = Schema.Array(NewSkill).check(
   Schema.isMaxLength(MAX_SKILLS),
   Schema.makeFilter((skills: ReadonlyArray<Skill>) => problemOf(skills) ?? true)
 )

@@ -1,4 +1,4 @@
-import { Schema, SchemaTransformation } from "effect"
+import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { MAX_AVATAR_BYTES } from "#domain/avatars/AvatarImage"
@@ -14,7 +14,9 @@ import { grace, GROUP_ID, INVITE_ID, wholeList } from "#ground/wire/Examples"
 import { Idempotency, RawBodyLimit } from "#domain/idempotency/Idempotency"
 import { LargeAnswer } from "#ground/rates/LargeReads"
 import { pageQuery } from "#ground/wire/Page"
-import { DateTimeString, HandleInput, Name, Text } from "#ground/wire/Text"
+import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
+import { Name } from "#ground/wire/Name"
+import { DateTimeString, HandleInput, Text } from "#ground/wire/Text"
 import { Forbidden, NotFound } from "#ground/wire/WireError"
 import {
   AddResult,
@@ -30,18 +32,13 @@ import {
 import { createdGroup, group, groupOfGrace, invite, invited, pendingInvite } from "./GroupsExamples.ts"
 import { GroupInvite, MOST_INVITES } from "./Invite.ts"
 
-const GroupName = Schema.String.pipe(
-  Schema.decodeTo(
-    Name(1, 100),
-    SchemaTransformation.transform({ decode: (text: string) => text.trim(), encode: (text: string) => text })
-  )
-)
+const GroupName = Name(1, 100)
 
 const Description = Text(0, 500)
 
 const AvatarUrl = Text(1, 2048).check(
   Schema.makeFilter((text) =>
-    (/^https?:\/\/[^\s]+$/i.test(text) && URL.canParse(text)) || "must be an http or https URL"
+    (/^https?:/i.test(text) && absoluteUrl(text) !== undefined) || "must be an http or https URL, without a user name or password"
   )
 )
 

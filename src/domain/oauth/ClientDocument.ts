@@ -1,5 +1,7 @@
 import { Option, Schema } from "effect"
+import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
 import type { Client } from "./AuthorizationRequest.ts"
+import { ClientName } from "./ClientMetadata.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 
 /** The most bytes of a document. */
@@ -13,19 +15,18 @@ const MAX_URIS = 50
  * exactly one spelling. Anything that URL parsers change, such as a dot segment or a default port, is refused.
  */
 export const documentUrl = (clientId: string): URL | undefined => {
-  if (clientId.length > 2_048 || !clientId.startsWith("https://") || !URL.canParse(clientId)) return undefined
-  const url = new URL(clientId)
-  const isPlain = url.href === clientId && url.pathname !== "/" && url.port === "" && url.username === "" && url.password === "" &&
-    url.hash === "" && !clientId.includes("#") && !/%2e/i.test(url.pathname)
+  const url = clientId.length > 2_048 || !clientId.startsWith("https://") ? undefined : absoluteUrl(clientId)
+  if (url === undefined) return undefined
+  const isPlain = url.href === clientId && url.pathname !== "/" && url.port === "" && !clientId.includes("#") && !/%2e/i.test(url.pathname)
   return isPlain ? url : undefined
 }
 
 const Document = Schema.fromJsonString(Schema.Struct({
   client_id: Schema.String,
-  client_name: Schema.optionalKey(Schema.String),
+  client_name: Schema.optionalKey(Schema.NullOr(ClientName)),
   redirect_uris: Schema.Array(Schema.String).check(Schema.isMinLength(1), Schema.isMaxLength(MAX_URIS)),
-  token_endpoint_auth_method: Schema.optionalKey(Schema.String),
-  token_endpoint_auth_methods_supported: Schema.optionalKey(Schema.Array(Schema.String))
+  token_endpoint_auth_method: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  token_endpoint_auth_methods_supported: Schema.optionalKey(Schema.NullOr(Schema.Array(Schema.String)))
 }))
 const decode = Schema.decodeUnknownOption(Document)
 
@@ -34,7 +35,7 @@ const decode = Schema.decodeUnknownOption(Document)
  * another method, and lists `none` beside it.
  */
 const isPublic = ({ token_endpoint_auth_method: method, token_endpoint_auth_methods_supported: methods }: typeof Document.Type): boolean =>
-  method === undefined || method === "none" || methods?.includes("none") === true
+  method === undefined || method === null || method === "none" || methods?.includes("none") === true
 
 /**
  * Reads a client's document. Returns `undefined` if it is no document of this client: another `client_id`, no redirect URI that this
@@ -46,7 +47,7 @@ export const readDocument = (clientId: string, text: string, schemes: ReadonlyAr
   const redirectUris = document.redirect_uris.filter((uri) => redirectUriOf(uri, schemes) !== undefined)
   return redirectUris.length === 0
     ? undefined
-    : { id: clientId, source: "document", redirectUris, name: document.client_name?.slice(0, 60) ?? null }
+    : { id: clientId, source: "document", redirectUris, name: document.client_name ?? null }
 }
 
 /** For how long a document may be cached, by its `Cache-Control`, in milliseconds. */

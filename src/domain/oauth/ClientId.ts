@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from "node:crypto"
 import { Schema } from "effect"
+import { plainName } from "#ground/wire/Name"
 
 /** How a client shows at `/token` that it is the client. `none`: by PKCE alone. */
 export const AuthMethod = Schema.Literals(["none", "client_secret_post", "client_secret_basic"])
@@ -10,6 +11,15 @@ export interface Registered {
   readonly redirectUris: ReadonlyArray<string>
   readonly name: string | null
   readonly method: AuthMethod
+}
+
+const MAX_NAME = 60
+
+/** The first 60 characters of a client's name, without characters that a name may not have; null if nothing is left. */
+export const shownName = (name: string): string | null => {
+  // The cut can leave a blank or a joiner at the end, so the rule for names comes last.
+  const shown = plainName(Array.from(plainName(name)).slice(0, MAX_NAME).join(""))
+  return shown === "" ? null : shown
 }
 
 const Stored = Schema.fromJsonString(Schema.Tuple([Schema.Array(Schema.String), Schema.NullOr(Schema.String), AuthMethod]))
@@ -49,7 +59,8 @@ export const registeredOf = (keys: ReadonlyArray<Buffer>, clientId: string): Kno
   const stored = decode(data.subarray(SALT_BYTES).toString())
   if (stored._tag === "None") return undefined
   const [redirectUris, name, method] = stored.value
-  return { redirectUris, name, method, key }
+  // An id from an earlier release may hold any name.
+  return { redirectUris, name: name === null ? null : shownName(name), method, key }
 }
 
 /** The secret of a client that authenticates with one: `ocs_` and 43 url-safe base64 characters. It is made of the id. */

@@ -1,16 +1,25 @@
-import { Option, Schema } from "effect"
+import { Option, Schema, SchemaTransformation } from "effect"
+import { Name } from "#ground/wire/Name"
 import { exactSize } from "#ground/wire/Size"
-import { AuthMethod, type Registered } from "./ClientId.ts"
+import { AuthMethod, type Registered, shownName } from "./ClientId.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 
 /** The most bytes of a registration, and of its redirect URIs together: the id holds them, and travels in URLs. */
 export const MAX_REGISTRATION_BYTES = 8_192
 const MAX_URI_BYTES = 1_200
 
+/**
+ * The name that a client gives itself, by the rule for names (wire.md C.2); null if it is empty. A long name is cut and not refused, because
+ * Claude Code makes names of any length.
+ */
+export const ClientName = Name(0, MAX_REGISTRATION_BYTES).pipe(
+  Schema.decodeTo(Schema.NullOr(Schema.String), SchemaTransformation.transform({ decode: shownName, encode: (name) => name ?? "" }))
+)
+
 const Metadata = Schema.Struct({
   redirect_uris: Schema.Array(Schema.String),
-  client_name: Schema.optionalKey(Schema.NullOr(Schema.String)),
-  token_endpoint_auth_method: Schema.optionalKey(AuthMethod)
+  client_name: Schema.optionalKey(Schema.NullOr(ClientName)),
+  token_endpoint_auth_method: Schema.optionalKey(Schema.NullOr(AuthMethod))
 })
 const decode = Schema.decodeUnknownOption(Metadata)
 
@@ -22,10 +31,11 @@ export const readRegistration = (body: unknown, schemes: ReadonlyArray<string>):
   if (metadata === undefined) {
     return {
       error: "invalid_client_metadata",
-      message: "Send a JSON object with redirect_uris, a list of texts; token_endpoint_auth_method is none, client_secret_post or client_secret_basic."
+      message: "Send a JSON object with redirect_uris, a list of texts; client_name is one line of text without control characters; " +
+        "token_endpoint_auth_method is none, client_secret_post or client_secret_basic."
     }
   }
-  const { client_name: name, redirect_uris: redirectUris, token_endpoint_auth_method: method = "none" } = metadata
+  const { client_name: name, redirect_uris: redirectUris } = metadata
   if (redirectUris.length < 1 || redirectUris.length > 10) return { error: "invalid_redirect_uri", message: "redirect_uris must have 1 to 10 entries." }
   if (Buffer.byteLength(redirectUris.join("")) > MAX_URI_BYTES) {
     return { error: "invalid_redirect_uri", message: `redirect_uris must have at most ${exactSize(MAX_URI_BYTES)} together.` }
@@ -37,6 +47,5 @@ export const readRegistration = (body: unknown, schemes: ReadonlyArray<string>):
       message: `${bad} is not permitted. Use https, http on localhost, or a private scheme that has a dot or that this server knows; without a fragment, a user or a wildcard.`
     }
   }
-  if (name !== undefined && name !== null && [...name].length > 60) return { error: "invalid_client_metadata", message: "client_name must have at most 60 characters." }
-  return { redirectUris, name: name ?? null, method }
+  return { redirectUris, name: name ?? null, method: metadata.token_endpoint_auth_method ?? "none" }
 }

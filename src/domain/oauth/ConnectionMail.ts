@@ -1,5 +1,6 @@
 import type { Mail } from "#ground/platform/Mailer"
-import { iso, withoutControls } from "#ground/wire/Text"
+import { plainName } from "#ground/wire/Name"
+import { iso } from "#ground/wire/Text"
 import { shownOf } from "./RedirectUri.ts"
 import { permits, type Scope } from "./Scopes.ts"
 
@@ -22,7 +23,7 @@ export interface ConnectionMail {
 /** The program in words: by the host that describes it, or by the name that it has given itself. */
 const program = ({ clientHost, clientName }: ConnectionMail): string => {
   if (clientHost !== null) return clientHost
-  const name = withoutControls(clientName ?? "").trim()
+  const name = plainName(clientName ?? "")
   return name === "" ? "a program that gives no name" : `calls itself "${name}" (nobody has checked this name)`
 }
 

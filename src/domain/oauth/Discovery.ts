@@ -1,6 +1,7 @@
 import { isLoopback } from "#ground/http/Origins"
 import type { Settings } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
+import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
 import { SCOPES, scopeText } from "./Scopes.ts"
 
 /**
@@ -57,9 +58,8 @@ export const serverMetadata = (config: Settings) => {
 }
 
 const normal = (text: string): string | undefined => {
-  if (!URL.canParse(text)) return undefined
-  const url = new URL(text)
-  if (url.username !== "" || url.password !== "" || url.hash !== "") return undefined
+  const url = absoluteUrl(text)
+  if (url === undefined || url.hash !== "") return undefined
   return url.origin + url.pathname.replace(/\/$/, "")
 }
 

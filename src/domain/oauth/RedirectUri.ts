@@ -1,3 +1,5 @@
+import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
+
 /** Where an authorization response is sent, and so who may receive it. */
 export type RedirectKind =
   /** A website. Its host is shown to the person. */
@@ -27,12 +29,18 @@ const SCHEME = /^([a-z][a-z0-9+.-]*):/i
 export const redirectUriOf = (uri: string, schemes: ReadonlyArray<string>): RedirectUri | undefined => {
   const scheme = SCHEME.exec(uri)?.[1]?.toLowerCase()
   if (scheme === undefined || !CHARACTERS.test(uri) || !URL.canParse(uri)) return undefined
-  const url = new URL(uri)
   // An empty fragment leaves no trace in the parsed URL.
-  if (uri.includes("#") || url.username !== "" || url.password !== "") return undefined
+  if (uri.includes("#")) return undefined
   const shown = shownOf(uri)
-  if (scheme === "https") return url.hostname === "" ? undefined : { uri, kind: "https", shown }
-  if (scheme === "http") return LOOPBACK.has(url.hostname) ? { uri, kind: "loopback", shown } : undefined
+  if (scheme === "https" || scheme === "http") {
+    const url = absoluteUrl(uri)
+    if (url === undefined) return undefined
+    if (scheme === "https") return { uri, kind: "https", shown }
+    return LOOPBACK.has(url.hostname) ? { uri, kind: "loopback", shown } : undefined
+  }
+  // A private scheme may have one slash and no authority (RFC 8252, 7.1).
+  const { password, username } = new URL(uri)
+  if (username !== "" || password !== "") return undefined
   // The URL standard gives the other special schemes a meaning in browsers. None of them has a dot.
   return scheme.includes(".") || schemes.includes(scheme) ? { uri, kind: "private", shown } : undefined
 }

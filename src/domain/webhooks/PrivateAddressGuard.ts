@@ -1,6 +1,7 @@
 import { Context, Data, Effect } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
 import { BlockList, isIP, isIPv4 } from "node:net"
+import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
 
 /** The networks besides the public internet that webhooks may reach. */
 export type AllowPrivate = "none" | "loopback" | "all"
@@ -100,15 +101,13 @@ export const isAllowed = (address: string, allow: AllowPrivate): boolean => {
   return place === "public" || allow === "all" || (place === "loopback" && allow === "loopback")
 }
 
-/** Parses a webhook's URL: http or https, without credentials. */
+/** Parses the URL of a webhook: http or https, as `absoluteUrl` takes it. */
 export const parseTarget = (text: string): Effect.Effect<URL, TargetRefused> =>
   Effect.suspend(() => {
     const refused = (reason: string) => Effect.fail(new TargetRefused({ reason }))
-    if (!URL.canParse(text)) return refused("must be a URL")
-    const url = new URL(text)
-    if (url.protocol !== "http:" && url.protocol !== "https:") return refused("must begin with http:// or https://")
-    if (url.username !== "" || url.password !== "") return refused("must hold no user name or password")
-    return Effect.succeed(url)
+    if (!/^https?:\/\//i.test(text)) return refused("must begin with http:// or https://")
+    const url = absoluteUrl(text)
+    return url === undefined ? refused("must be a URL without a user name, a password, blanks and backslashes") : Effect.succeed(url)
   })
 
 /** The host of a URL as DNS and sockets expect it: IPv6 without brackets. */

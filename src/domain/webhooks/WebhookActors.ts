@@ -9,6 +9,7 @@ import * as Procedures from "#ground/cluster/Procedures"
 import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#ground/platform/Tracing"
 import { forRequest, requestId } from "#ground/platform/RequestId"
 import { Secrets } from "#ground/database/Secrets"
+import { plainName } from "#ground/wire/Name"
 import { iso } from "#ground/wire/Text"
 import type { Unavailable } from "#ground/wire/WireError"
 import { WebhookClient } from "./WebhookClient.ts"
@@ -18,7 +19,7 @@ import { type Target as PostTarget, TargetStandings } from "./TargetStandings.ts
 import { makeActors } from "#ground/platform/Actors"
 import { INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
 import { deliveryId, signedHeaders } from "./Signature.ts"
-import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
+import { checkedAddresses, NameLookup } from "./PrivateAddressGuard.ts"
 import { type Attempt as PostAttempt, PostSources } from "./PostSources.ts"
 import { type Outcome, type Dependencies, WebhookActor } from "./WebhookActor.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
@@ -47,7 +48,8 @@ interface Attempt {
   readonly outcome: Outcome
 }
 
-const failed = (reason: string, status?: number): Outcome => ({ _tag: "Failed", reason, ...(status === undefined ? {} : { status }) })
+/** The reason can quote what the target sent, such as the names in its certificate. */
+const failed = (reason: string, status?: number): Outcome => ({ _tag: "Failed", reason: plainName(reason), ...(status === undefined ? {} : { status }) })
 const unanswered = (reason: string): Attempt => ({ answered: false, outcome: failed(reason) })
 
 /**
@@ -192,7 +194,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       })
 
       const post: Dependencies["post"] = Effect.fnUntraced(function*(id, work, delivery, wanted) {
-        const url = yield* Effect.orDie(parseTarget(work.url))
+        // The URL was checked when it was stored, perhaps by an earlier release that accepted more.
+        const url = new URL(work.url)
         const posted = yield* places.run({ agentId: work.agentId, host: url.host })((waited) =>
           Effect.gen(function*() {
             if (waited && !(yield* repo.isStillDue(id, work, delivery))) return { _tag: "Unwanted" as const }
@@ -310,7 +313,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           fork(
             Effect.gen(function*() {
               const { agentId, secret } = target
-              const url = yield* Effect.orDie(parseTarget(target.url))
+              const url = new URL(target.url)
               const posted = yield* oncePlaces.run({ agentId, host: url.host })((waited) =>
                 Effect.gen(function*() {
                   if (waited && !(yield* isStillTarget(target, event))) return

@@ -5,7 +5,10 @@ import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
 import type { Protocol } from "#ground/http/Protocol"
+import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { bearerOf } from "#ground/wire/Bearer"
+import { isStorableJson } from "#ground/wire/Text"
+import { ValidationFailed } from "#ground/wire/WireError"
 import { PROTOCOL } from "./AgentCard.ts"
 import { makeCardRoute } from "./AgentCardHttp.ts"
 import type { Call } from "./Call.ts"
@@ -24,7 +27,7 @@ export const a2aProtocol: Protocol = {
   bodyFactor: 1.5
 }
 
-const search = (request: HttpServerRequest.HttpServerRequest): URLSearchParams => new URL(request.url, "http://parley").searchParams
+const search = ({ url }: HttpServerRequest.HttpServerRequest): URLSearchParams => queryOf(url)
 
 /** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
 const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, A2aFailure> => {
@@ -105,6 +108,14 @@ export const A2aHttp = HttpRouter.use((router) =>
         Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card. The public card has all fields."))
     } satisfies Record<string, Method>
 
+    /** Carries out an operation. The texts of all operations reach the database. */
+    const perform = (method: keyof typeof methods, call: Call, given: Json): Effect.Effect<Answer, Failure> =>
+      isStorableJson(given)
+        ? methods[method](call, given)
+        : Effect.fail(
+          new ValidationFailed({ message: "The request may be nested at most 64 levels deep, and may not contain NUL or a lone surrogate." })
+        )
+
     const rpc = Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       const state: { id: RpcId } = { id: null }
@@ -125,7 +136,7 @@ export const A2aHttp = HttpRouter.use((router) =>
           if (given !== undefined && !Predicate.isObject(given)) {
             return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "params must be an object."))
           }
-          const answer = yield* methods[method as keyof typeof methods](call, given ?? {})
+          const answer = yield* perform(method as keyof typeof methods, call, given ?? {})
           const enveloped = (result: object) => ({ jsonrpc: "2.0", id: state.id, result })
           return answer._tag === "Object"
             ? json(enveloped(answer.value), 200, "application/json")
@@ -150,7 +161,7 @@ export const A2aHttp = HttpRouter.use((router) =>
               : yield* bodyOf(request)
             if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
             const [method, named] = chosen
-            const answer = yield* methods[method](call, { ...body, ...named })
+            const answer = yield* perform(method, call, { ...body, ...named })
             if (answer._tag === "Stream") return yield* eventStream(call, answer.streamed, answer.strict, (event) => event)
             return json(answer.value, 200, REST_TYPE)
           }),

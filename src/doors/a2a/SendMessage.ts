@@ -6,7 +6,6 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { draftOf } from "#domain/conversations/DraftOf"
 import { Config } from "#ground/platform/Config"
 import { Ids } from "#ground/platform/Ids"
-import { isStorableJson } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import type { Call, LookUp } from "./Call.ts"
 import { A2aFailure, type Failure } from "./Failure.ts"
@@ -63,9 +62,6 @@ export const makeSend = ({ sideOf, taskOf }: LookUp, configs: PushConfigs) =>
     })
 
     const sendOnly = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
-      if (!isStorableJson(params)) {
-        return yield* new ValidationFailed({ message: "The request may be nested at most 64 levels deep, and may not contain NUL or a lone surrogate." })
-      }
       const message = yield* parsed(() => {
         const given = objectOf(params, "message")
         if (given === undefined) throw ValidationFailed.field("message", "is required")

@@ -1,13 +1,14 @@
 import { Data, Schema } from "effect"
 import { Reason } from "#doors/operator/AuditLog"
 import { ReportState } from "#doors/operator/Reports"
-import { Text } from "#ground/wire/Text"
+import { Name } from "#ground/wire/Name"
+import { Storable, Text } from "#ground/wire/Text"
 
 /** The operating system's user who gives a command. */
 const Who = Text(1, 200)
 const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
-const Handle = Schema.String.check(Schema.isMaxLength(100))
-const Id = Schema.String.check(Schema.isMaxLength(100))
+const Handle = Storable.check(Schema.isMaxLength(100))
+const Id = Storable.check(Schema.isMaxLength(100))
 
 /** The commands of operators, whether a running server or the command-line process carries them out. */
 export const OperatorCommand = Schema.Union([
@@ -16,8 +17,8 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Restore", { handle: Handle, operator: Who, reason: Reason }),
   Schema.TaggedStruct("Create", {
     handles: Schema.Array(Handle).check(Schema.isMinLength(1), Schema.isMaxLength(1_000)),
-    email: Schema.NullOr(Schema.String),
-    displayName: Schema.NullOr(Schema.String),
+    email: Schema.NullOr(Storable),
+    displayName: Schema.NullOr(Storable),
     operator: Who
   }),
   Schema.TaggedStruct("Reports", {
@@ -39,7 +40,7 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Restored", { operator: Who }),
   Schema.TaggedStruct("ConsoleLink", { operator: Who }),
   Schema.TaggedStruct("ConsoleToken", {
-    name: Text(1, 100),
+    name: Name(1, 100),
     days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 })),
     operator: Who
   }),
@@ -49,18 +50,18 @@ export const OperatorCommand = Schema.Union([
    */
   Schema.TaggedStruct("Errand", { operator: Who }),
   Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
-  Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),
+  Schema.TaggedStruct("EndConsoleAccess", { id: Id, operator: Who }),
   Schema.TaggedStruct("Erase", { handle: Handle, operator: Who, reason: Reason }),
   /** Begins an export of everything that is held about an agent. The next two commands read it. */
   Schema.TaggedStruct("Export", { handle: Handle, operator: Who }),
   Schema.TaggedStruct("ExportPage", {
     agent: Id,
     file: Id,
-    after: Schema.NullOr(Schema.Array(Schema.Union([Schema.String, Schema.Finite])))
+    after: Schema.NullOr(Schema.Array(Schema.Union([Storable, Schema.Finite])))
   }),
   Schema.TaggedStruct("ExportPart", { agent: Id, file: Id, from: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)) }),
   /** Writes a backup of a server's own database and files. `target` is an absolute path. */
-  Schema.TaggedStruct("Backup", { target: Schema.String.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)), operator: Who }),
+  Schema.TaggedStruct("Backup", { target: Storable.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)), operator: Who }),
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { documented } from "#ground/http/Documented"
 import { Confirmation } from "#ground/wire/Confirmation"
-import { DateTimeString } from "#ground/wire/Text"
+import { DateTimeString, Storable } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
@@ -66,7 +66,7 @@ export class AccessApi extends HttpApiGroup.make("access")
       answer: { sessions: [{ ...example, last_used_at: "2026-11-22T09:30:00.000Z", is_own: true }] }
     })),
     HttpApiEndpoint.delete("end", "/console/api/sessions/:id", {
-      params: { id: Schema.String },
+      params: { id: Storable },
       success: Confirmation,
       error: NotFound
     }).annotateMerge(documented({

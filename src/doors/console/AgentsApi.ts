@@ -6,7 +6,7 @@ import { documented } from "#ground/http/Documented"
 import { Limit } from "#ground/wire/Page"
 import { Conflict } from "#doors/operator/Conflict"
 import { Reason } from "#doors/operator/AuditLog"
-import { DateTimeString, HandleInput } from "#ground/wire/Text"
+import { DateTimeString, HandleInput, Storable } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 import { Why } from "./Why.ts"
@@ -103,8 +103,8 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
   .add(
     HttpApiEndpoint.get("agents", "/console/api/agents", {
       query: {
-        handle: Schema.optionalKey(Schema.String),
-        email: Schema.optionalKey(Schema.String),
+        handle: Schema.optionalKey(Storable),
+        email: Schema.optionalKey(Storable),
         status: Schema.optionalKey(Status),
         order: Schema.optionalKey(Schema.Literals(["handle", "waiting"])),
         limit: Schema.optionalKey(Limit),

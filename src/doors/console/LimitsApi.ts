@@ -4,7 +4,7 @@ import { documented } from "#ground/http/Documented"
 import { Limit as PageLimit } from "#ground/wire/Page"
 import { Conflict } from "#doors/operator/Conflict"
 import { Reason } from "#doors/operator/AuditLog"
-import { DateTimeString, HandleInput } from "#ground/wire/Text"
+import { DateTimeString, HandleInput, Storable } from "#ground/wire/Text"
 import { NotFound, ValidationFailed } from "#ground/wire/WireError"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
@@ -28,7 +28,7 @@ export const LimitShown = Schema.Struct({
 }).annotate({ identifier: "Limit" })
 export type LimitShown = typeof LimitShown.Type
 
-const params = { name: Schema.String }
+const params = { name: Storable }
 const parameters = { name: "LIMITS_SENDS_PER_SECOND" }
 const example = {
   name: "LIMITS_SENDS_PER_SECOND",
@@ -84,7 +84,7 @@ export class LimitsApi extends HttpApiGroup.make("limits")
     HttpApiEndpoint.get("audit", "/console/api/audit", {
       query: {
         agent: Schema.optionalKey(HandleInput),
-        operator: Schema.optionalKey(Schema.String),
+        operator: Schema.optionalKey(Storable),
         looks: Schema.optionalKey(Schema.Literals(["true", "false"])),
         limit: Schema.optionalKey(PageLimit),
         cursor: Schema.optionalKey(Schema.String)

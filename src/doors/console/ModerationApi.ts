@@ -5,7 +5,7 @@ import { Limit, QueryInt } from "#ground/wire/Page"
 import { Conflict } from "#doors/operator/Conflict"
 import { Reason } from "#doors/operator/AuditLog"
 import { ReportState } from "#doors/operator/Reports"
-import { DateTimeString, HandleInput, Text } from "#ground/wire/Text"
+import { DateTimeString, HandleInput, Storable, Text } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
 import { AgentStatusSchema } from "#domain/agents/Agent"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
@@ -60,7 +60,7 @@ const DeadDelivery = Schema.Struct({
 }).annotate({ identifier: "DeadDelivery" })
 const Retried = Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, retried: Schema.Int })
 
-const decide = { params: { id: Schema.String }, payload: Schema.Struct({ note: Schema.optionalKey(Reason) }) }
+const decide = { params: { id: Storable }, payload: Schema.Struct({ note: Schema.optionalKey(Reason) }) }
 const report = {
   id: "rpt_0f1e2d3c4b5a6978",
   created_at: "2026-11-22T09:00:00.000Z",
@@ -82,7 +82,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       query: { name: Schema.optionalKey(Text(0, 100)), member: Schema.optionalKey(HandleInput), ...page },
       success: Schema.Struct({ groups: Schema.Array(GroupLine), ...next })
     }).annotateMerge(documented({ summary: "Find groups", description: "Finds groups by a part of the name, or by a member." })),
-    HttpApiEndpoint.get("group", "/console/api/groups/:id", { params: { id: Schema.String }, success: GroupDetail, error: NotFound })
+    HttpApiEndpoint.get("group", "/console/api/groups/:id", { params: { id: Storable }, success: GroupDetail, error: NotFound })
       .annotateMerge(documented({
         summary: "Get a group",
         description: "Answers with a group and its members, never with their messages.",
@@ -114,7 +114,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         answer: { ...report, state: "dismissed", counts: false }
       })),
     HttpApiEndpoint.get("dead", "/console/api/webhooks/dead", {
-      query: { agent: Schema.optionalKey(HandleInput), webhook: Schema.optionalKey(Schema.String), ...page },
+      query: { agent: Schema.optionalKey(HandleInput), webhook: Schema.optionalKey(Storable), ...page },
       success: Schema.Struct({ deliveries: Schema.Array(DeadDelivery), ...next })
     }).annotateMerge(documented({ summary: "List dead deliveries", description: "Lists the webhook deliveries that failed in all their attempts, the newest first." })),
     HttpApiEndpoint.post("retry", "/console/api/webhooks/dead/:no/retry", { params: { no: QueryInt(1) }, success: Retried, error: NotFound })
@@ -125,7 +125,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         answer: { ok: true, message: "1 delivery is tried again.", retried: 1 }
       })),
     HttpApiEndpoint.post("retryAll", "/console/api/webhooks/retry", {
-      payload: Schema.Struct({ webhook: Schema.optionalKey(Schema.String), agent: Schema.optionalKey(HandleInput) }),
+      payload: Schema.Struct({ webhook: Schema.optionalKey(Storable), agent: Schema.optionalKey(HandleInput) }),
       success: Retried,
       error: NotFound
     }).annotateMerge(documented({

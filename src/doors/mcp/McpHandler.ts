@@ -19,6 +19,7 @@ import { Ids } from "#ground/platform/Ids"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Waiters } from "#doors/realtime/Waiters"
+import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { bearerOf } from "#ground/wire/Bearer"
 import { Forbidden, MethodNotAllowed, type RateLimited, type Unauthorized, type Unavailable } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
@@ -39,10 +40,8 @@ import { readyTool, setsIn, type Toolset, toolsetOf, toolsToJoin } from "./Tools
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
 /** The value of a query parameter, or else of a header; empty if the request has neither. */
-const askedBy = (parameter: string, header: string, { headers, url }: HttpServerRequest.HttpServerRequest): string => {
-  const query = url.indexOf("?")
-  return (query < 0 ? null : new URLSearchParams(url.slice(query)).get(parameter)) ?? headers[header] ?? ""
-}
+const askedBy = (parameter: string, header: string, { headers, url }: HttpServerRequest.HttpServerRequest): string =>
+  queryOf(url).get(parameter) ?? headers[header] ?? ""
 
 /** Whether the request asks for structured results of every tool. */
 const asksForStructure = (request: HttpServerRequest.HttpServerRequest): boolean =>
@@ -64,14 +63,16 @@ const knowing = <Api>(toolset: Toolset<Api>, api: Api, paragraphs: ReadonlyArray
 })
 
 /**
- * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, and for a wait that acknowledges
- * messages first.
+ * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, for a wait that acknowledges
+ * messages first, and for a subscription that posts the texts of messages to a URL.
  */
 const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"]): Scope => {
-  const { arguments: given, name } = (method === "tools/call" && typeof params === "object" && params !== null ? params : {}) as {
-    readonly arguments?: { readonly acknowledge_through?: unknown } | null
+  const { arguments: given, name } = (typeof params === "object" && params !== null ? params : {}) as {
+    readonly arguments?: { readonly acknowledge_through?: unknown; readonly include_text?: unknown } | null
     readonly name?: unknown
   }
+  if (method === "events/subscribe") return given?.include_text === true ? "agent:act" : "agent:read"
+  if (method !== "tools/call") return "agent:read"
   const tool = typeof name === "string" ? toolNamed(name)?.tool : undefined
   if (tool === undefined || tool.annotations.readOnlyHint) return "agent:read"
   const through = given?.acknowledge_through ?? ""

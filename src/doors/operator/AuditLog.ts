@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Database } from "#ground/database/Sql"
 import { MASKED } from "#domain/agents/Agent"
-import { Name } from "#ground/wire/Text"
+import { Name } from "#ground/wire/Name"
 import type { Unavailable } from "#ground/wire/WireError"
 
 /** The reason that an operator gives for an action: one line for the audit log. */

@@ -16,7 +16,7 @@ const OBSTACLES: Readonly<Record<Refused, string>> = {
 
 const decodeHandle = Schema.decodeOption(HandleInput)
 const decodeEmail = Schema.decodeOption(Email)
-const isDisplayName = Schema.is(DisplayName)
+const decodeDisplayName = Schema.decodeOption(DisplayName)
 
 /** A new account with its key, which is stored nowhere. */
 export interface NewAgent {
@@ -54,13 +54,14 @@ export class NewAgents extends Context.Service<NewAgents, {
           if (given.email !== null && handles.length > 1) return yield* refuse("An address can have one account: give --email with one handle.")
           const email = given.email === null ? null : Option.getOrUndefined(decodeEmail(given.email))
           if (email === undefined) return yield* refuse(`${given.email} is not an e-mail address.`)
-          if (given.displayName !== null && !isDisplayName(given.displayName)) {
-            return yield* refuse("A display name has at most 100 characters, none of them a control character, and not blanks alone.")
+          const displayName = given.displayName === null ? null : Option.getOrUndefined(decodeDisplayName(given.displayName))
+          if (displayName === undefined) {
+            return yield* refuse("A display name has at most 100 characters, none of them a control character, and one that can be seen.")
           }
           return yield* transaction(Effect.forEach(handles, (handle) =>
             Effect.gen(function*() {
               const address = email ?? `${handle}@${NO_MAILBOX}`
-              const account = yield* accounts.create({ handle, email: address, displayName: given.displayName, description: null })
+              const account = yield* accounts.create({ handle, email: address, displayName, description: null })
               if (typeof account === "string") return yield* refuse(`${handle} was not created, nor any other: ${OBSTACLES[email === null ? "handle_taken" : account]}.`)
               yield* audit.note({ operator: given.operator, action: "create", handle, detail: null })
               return { handle, id: account.agent.id, email: address, apiKey: account.apiKey }

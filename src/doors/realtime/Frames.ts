@@ -3,7 +3,7 @@ import { SyncRow } from "#domain/messages/Message"
 import { ReadReceipt } from "#domain/deliveries/ReadReceipt"
 import { GroupDeletion } from "#domain/messages/GroupDeletion"
 import { GroupInvite } from "#domain/groups/Invite"
-import { DateTimeString, isStorable } from "#ground/wire/Text"
+import { DateTimeString, Storable } from "#ground/wire/Text"
 import { Presence, PresenceChange } from "#domain/presence/Presence"
 
 const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>
@@ -58,13 +58,8 @@ export const serverFrames = {
 
 const Id = { id: Schema.optionalKey(Schema.Unknown) }
 
-/** An id as clients write it: any text that can be a parameter of a query. */
-const Name = Schema.String.check(
-  Schema.makeFilter((text) => isStorable(text) || "must contain no NUL and no lone surrogate")
-)
-
 const typing = <const Type extends string>(type: Type) =>
-  Schema.Struct({ type: Schema.Literal(type), payload: Schema.Struct({ conversation_id: Name }), ...Id }).annotate({
+  Schema.Struct({ type: Schema.Literal(type), payload: Schema.Struct({ conversation_id: Storable }), ...Id }).annotate({
     description: "Relayed to the other participants, never stored."
   })
 
@@ -82,9 +77,9 @@ export const clientFrames = {
   "message.read_ack": Schema.Struct({
     type: Schema.Literal("message.read_ack"),
     payload: Schema.Struct({
-      conversation_id: Name,
+      conversation_id: Storable,
       through_seq: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))),
-      message_id: Schema.optionalKey(Name)
+      message_id: Schema.optionalKey(Storable)
     }),
     ...Id
   }).annotate({ description: "Marks all messages up to this seq, or this one message, as read." }),

@@ -9,6 +9,7 @@ import { Pages } from "#doors/pages/Pages"
 import { addPage } from "#doors/pages/PagesHttp"
 import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
+import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { NO_STORE } from "#ground/wire/Uncached"
 import { OAuthLimits } from "./OAuthLimits.ts"
 import { AUTHORIZE, REQUESTS, SIGN_IN } from "./OAuthProtocol.ts"
@@ -36,7 +37,7 @@ export const AuthorizeHttp = HttpRouter.use((router) =>
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("authorize", request)
       const base = publicUrl(config)
-      const query = new URL(request.url, base).searchParams
+      const query = queryOf(request.url)
       const ids = query.getAll("client_id")
       const [id = ""] = ids
       const reading = yield* (ids.length === 1 ? clients.find(id, limits.take("documents", request)) : Effect.succeed(undefined)).pipe(

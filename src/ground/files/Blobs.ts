@@ -2,7 +2,7 @@ import { Context, Effect, type Scope } from "effect"
 import * as path from "node:path"
 import type { Readable } from "node:stream"
 import type { Settings } from "#ground/platform/Config"
-import { isBlank, withoutControls } from "#ground/wire/Text"
+import { plainName } from "#ground/wire/Name"
 import { type Forbidden, WireError } from "#ground/wire/WireError"
 
 export class StorageUnavailable extends WireError<StorageUnavailable>()("StorageUnavailable", {
@@ -125,11 +125,11 @@ export const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnava
 /** The file name that is used if the given name has no usable part. */
 const NAMELESS = "file"
 
-/** The name to save a file under: the last usable part of a path, without control characters. */
+/** The name to save a file under: the last usable part of a path, without control characters and invisible characters. */
 export const savedAs = (filename: string): string =>
-  withoutControls(filename).split(/[/\\]|^[A-Za-z]:/)
-    .map((part) => part.trim())
-    .findLast((part) => !isBlank(part) && !/^\.+$/.test(part)) ?? NAMELESS
+  filename.split(/[/\\]|^[A-Za-z]:/)
+    .map(plainName)
+    .findLast((part) => !/^\.*$/.test(part)) ?? NAMELESS
 
 /** The header that makes a browser save a file under its name and never show it (RFC 6266, RFC 8187). */
 export const contentDisposition = (filename: string): string => {

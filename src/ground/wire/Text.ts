@@ -5,6 +5,11 @@ const NUL = String.fromCharCode(0)
 /** Whether a text can be stored in PostgreSQL and encoded as UTF-8: no NUL, no lone surrogate (wire.md C.0, Lengths). */
 export const isStorable = (text: string): boolean => !text.includes(NUL) && text.isWellFormed()
 
+const UNSTORABLE = "must contain no NUL and no lone surrogate"
+
+/** Any text that can be stored and compared in a query: ids, cursors and filters that clients send. */
+export const Storable = Schema.String.check(Schema.makeFilter((text) => isStorable(text) || UNSTORABLE))
+
 /** Length in Unicode code points, at most the number of UTF-16 units. */
 export const codePoints = (text: string): number => {
   let n = text.length
@@ -17,8 +22,7 @@ export const codePoints = (text: string): number => {
 
 /** Text of `min` to `max` code points. */
 export const Text = (min: number, max: number) =>
-  Schema.String.check(
-    Schema.makeFilter((text) => isStorable(text) || "must contain no NUL and no lone surrogate"),
+  Storable.check(
     Schema.makeFilter(
       (text) => {
         const length = text.length > max * 2 ? text.length : codePoints(text)
@@ -26,37 +30,6 @@ export const Text = (min: number, max: number) =>
       },
       { toJsonSchema: () => ({ minLength: min, maxLength: max }) }
     )
-  )
-
-/**
- * Characters that are invisible but affect the text around them: control characters, line and paragraph separators,
- * and bidirectional embeddings, overrides and isolates. The plain direction marks (U+200E, U+200F, U+061C) are allowed:
- * ordinary Arabic and Hebrew need them, and they cannot reorder distant text.
- */
-const CONTROLS = /[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu
-/** The JSON Schema pattern of a text without such characters. It avoids `\p`, which some JSON Schema tools do not support. */
-const NO_CONTROLS = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
-
-export const withoutControls = (text: string): string => text.replace(CONTROLS, "")
-
-/**
- * Whether a text is empty or has only invisible characters: white space, characters without a glyph, the empty Braille
- * cell.
- */
-export const isBlank = (text: string): boolean => /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\u2800]*$/u.test(text)
-
-/**
- * A text that is shown on one line beside others (display names, group names, operators' reasons): `min` to `max` code
- * points, without control characters and not blank. If `min` is 0, the empty string is allowed.
- */
-export const Name = (min: number, max: number) =>
-  Text(min, max).check(
-    Schema.makeFilter(
-      (text) =>
-        withoutControls(text) === text || "must hold no line breaks, other control characters, or overrides of the direction of writing",
-      { toJsonSchema: () => ({ pattern: NO_CONTROLS }) }
-    ),
-    Schema.makeFilter((text) => text === "" || !isBlank(text) || "must not consist of blanks only")
   )
 
 const MAX_DEPTH = 64
@@ -89,7 +62,7 @@ export const lowerCase = (text: string): string => text.replace(/[A-Z]+/g, (lett
 /** A handle as callers write it: trimmed, one leading `@` dropped, lower-cased. Does not check that it exists. */
 export const HandleInput = Schema.String.pipe(
   Schema.decodeTo(
-    Schema.String.check(Schema.makeFilter((text) => isStorable(text) || "must contain no NUL and no lone surrogate")),
+    Storable,
     SchemaTransformation.transform({
       decode: (text: string) => lowerCase(text.trim().replace(/^@/, "")),
       encode: (text: string) => text

@@ -6,6 +6,7 @@ import { checkedAddresses, hostOf, NameLookup, parseTarget, placeOf } from "#dom
 import { makePostQueue } from "#domain/webhooks/PostQueue"
 import { ChallengeClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
 import { Unavailable, type ValidationFailed } from "#ground/wire/WireError"
 import type { CallbackReason } from "./EventErrors.ts"
 
@@ -81,7 +82,7 @@ export class Callbacks extends Context.Service<Callbacks, {
       return Callbacks.of({
         check: webhooks.check,
         isSecure: (text) => {
-          const url = URL.canParse(text) ? new URL(text) : undefined
+          const url = absoluteUrl(text)
           if (url?.protocol !== "http:") return url?.protocol === "https:"
           const host = hostOf(url)
           return allow !== "none" && (placeOf(host) === "loopback" || host === "localhost")

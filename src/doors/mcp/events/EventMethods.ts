@@ -3,7 +3,7 @@ import { AgentSuspended } from "#domain/agents/Agent"
 import { Conversations } from "#domain/conversations/Conversations"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import type { Unauthorized } from "#ground/wire/WireError"
-import { iso, isoOrNull } from "#ground/wire/Text"
+import { iso, isoOrNull, isStorable } from "#ground/wire/Text"
 import { standardKey } from "#domain/webhooks/Signature"
 import { TOO_MANY, type WaitRefusal } from "#doors/realtime/Listeners"
 import { Waiters } from "#doors/realtime/Waiters"
@@ -229,7 +229,7 @@ export const makeEventMethods = Effect.gen(function*() {
   const unsubscribe = Effect.fn("EventMethods.unsubscribe")(function*({ agent }: Account, params: Params) {
     const type = yield* valid(eventTypeOf(params["name"], params["arguments"]))
     const { url } = deliveryOf(params)
-    if (typeof url !== "string") return yield* invalidParams("delivery.url is missing.")
+    if (typeof url !== "string" || !isStorable(url)) return yield* invalidParams("delivery.url must be a URL.")
     yield* Effect.mapError(subscriptions.unsubscribe(agent.id, url, type), unavailable)
     return COMPLETE
   })

@@ -16,7 +16,7 @@ const states = {
   suspended: "An operator has suspended this agent. You can connect the program, but it can neither read nor write until an operator restores the agent."
 }
 
-const ACT = "Act as the agent: write messages, send files, acknowledge messages, and change the agent's groups, contacts and profile."
+const ACT = "Act as the agent: write messages, send files, acknowledge messages, change the agent's groups, contacts and profile, and let this server post texts of messages to web addresses."
 
 /** How a person ends the connection. */
 export const TakeBack = () => html`<p class="hint">You can end the connection at any time: open <a href=${urlOf("app")} target="_blank" rel="noopener">Messages</a>,
@@ -39,7 +39,8 @@ export const Decide = ({ agent, asked, request }) => {
     ${state === null ? null : html`<p class="caution">${state}</p>`}
     <h3>What the program may do</h3>
     <ul class="permissions">
-      <li>Read the messages and conversations of <strong>@${agent.handle}</strong>, and wait for new ones.</li>
+      <li>Read the messages and conversations of <strong>@${agent.handle}</strong>, and wait for new ones. It may let this server
+        report new messages to web addresses, without their texts.</li>
       ${asked.scopes.includes("agent:act") ? html`<li>${both
         ? html`<${Tick} label=${ACT} hint="Without this, the program can only read." value=${acts} onTick=${setActs} />`
         : ACT}</li>` : null}
