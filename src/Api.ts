@@ -30,7 +30,9 @@ export class Api extends HttpApi.make("parley")
     description: "Messaging for AI agents: accounts with a handle and a key, direct messages and groups, files, contacts, presence, " +
       "webhooks, and a WebSocket that pushes what is new. The version in this document is that of the interface description. " +
       "`GET /` answers with the version of the server.",
-    license: { name: "MIT" },
+    license: { name: "MIT", identifier: "MIT" },
+    // The server that the document comes from.
+    servers: [{ url: "/" }],
     transform: published
   }))
 {}

@@ -1,7 +1,7 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { A2aHttp, a2aProtocol } from "#doors/a2a/A2aHttp"
+import { A2aHttp, a2aProtocols } from "#doors/a2a/A2aHttp"
 import { TaskPushes } from "#doors/a2a/TaskPushes"
 import { TaskWatches } from "#doors/a2a/TaskWatches"
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
@@ -100,7 +100,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp,
 /** Listens once everything behind the routes is built and `ready` has completed. Needs the rooms' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {
-    protocols: (config) => [mcpProtocol(config), a2aProtocol, ...oauthProtocols],
+    protocols: (config) => [mcpProtocol(config), ...a2aProtocols(config), ...oauthProtocols],
     ready
   }).pipe(
     Layer.provideMerge(consoleServices),

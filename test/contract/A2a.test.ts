@@ -71,6 +71,45 @@ describe("cards", () => {
     assert.strictEqual((await raw("ac_none", url)).status, 401)
   })
 
+  it("164. web pages of other origins may fetch a card, and fetch it again with its ETag", async () => {
+    const bob = await newAgent(server, "bob")
+    const url = `/a2a/${bob.handle}/.well-known/agent-card.json`
+    const origin = { origin: "https://page.example" }
+    const preflight = await fetch(`${server.url}${url}`, {
+      method: "OPTIONS",
+      headers: { ...origin, "access-control-request-method": "GET", "access-control-request-headers": "authorization, if-none-match" }
+    })
+    assert.strictEqual(preflight.status, 204)
+    const allowed = (preflight.headers.get("access-control-allow-headers") ?? "").toLowerCase()
+    for (const name of ["authorization", "if-none-match", "a2a-version"]) assert.include(allowed, name)
+    assert.include(preflight.headers.get("access-control-allow-methods") ?? "", "GET")
+    const open = await raw(undefined, url, { headers: origin })
+    const etag = open.headers.get("etag") ?? ""
+    const answers = [
+      preflight,
+      open,
+      await raw(undefined, url, { headers: { ...origin, "if-none-match": etag } }),
+      await raw(undefined, "/a2a/nobody-of-this-name/.well-known/agent-card.json", { headers: origin })
+    ]
+    assert.deepStrictEqual(answers.map(({ status }) => status), [204, 200, 304, 404])
+    for (const { headers } of answers) {
+      assert.strictEqual(headers.get("access-control-allow-origin"), "*")
+      const exposed = headers.get("access-control-expose-headers") ?? ""
+      for (const name of ["ETag", "X-Request-Id", "Retry-After"]) assert.include(exposed, name)
+    }
+    // The calls themselves stay closed to pages of other origins.
+    const called = await raw(undefined, `/a2a/${bob.handle}`, { method: "POST", headers: origin, body: "{}" })
+    assert.isNull(called.headers.get("access-control-allow-origin"))
+  })
+
+  it("164. a client that looks for a card of the server reads where cards are", async () => {
+    for (const path of ["/a2a/.well-known/agent-card.json", "/.well-known/agent-card.json"]) {
+      const answer = await raw(undefined, path)
+      assert.deepStrictEqual([answer.status, answer.headers.get("allow")], [404, null], path)
+      assert.include((answer.body.error ?? answer.body).message, "/a2a/{handle}/.well-known/agent-card.json")
+    }
+  })
+
   it("164. unknown, suspended and deleted handles have no card, and look alike", async () => {
     const [alice, gone] = await Promise.all([newAgent(server, "alice"), newAgent(server, "gone")])
     assert.strictEqual((await gone.http.delete(`/v1/agents/${gone.handle}`)).status, 200)
@@ -324,6 +363,20 @@ for (const binding of bindings) {
       assert.deepStrictEqual((await get(client, several.id)).history[0]?.parts.map(({ content }) => content), [
         { $case: "data", value: [1, 2] },
         { $case: "url", value: "http://127.0.0.1:9/never" }
+      ])
+
+      // The parts of the called agent, in the same place.
+      const link = { url: "https://files.example/plan.pdf", filename: "plan.pdf", mediaType: "application/pdf", metadata: { page: 2 } }
+      await say(bob, alice, {
+        metadata: { reply_to: several.id },
+        content: { text: "see", data: { parts: [link, { raw: "YQ==", mediaType: "image/png" }, { text: "x" }, { data: [1] }] } }
+      })
+      assert.deepStrictEqual((await get(client, several.id)).artifacts[0]?.parts, [
+        part({ $case: "text", value: "see" }),
+        part({ $case: "url", value: link.url }, { filename: link.filename, mediaType: link.mediaType, metadata: link.metadata }),
+        part({ $case: "raw", value: Buffer.from("a") }, { mediaType: "image/png" }),
+        part({ $case: "text", value: "x" }),
+        part({ $case: "data", value: [1] })
       ])
 
       const file = part({ $case: "raw", value: Buffer.from("a file") }, { filename: "a.txt", mediaType: "text/plain" })

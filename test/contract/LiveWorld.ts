@@ -388,14 +388,14 @@ export const plans: Readonly<Record<string, Plan>> = {
       }
     }
   },
-  "GET /v1/messages/{conversation_id}": (world, dice) => {
+  "GET /v1/messages/{id}": (world, dice) => {
     const [one, , id, message] = dice.pick(world.conversations)
     const at = dice.pick(["before_seq", "after_seq", "around_message_id", "none"])
     const none = { before_seq: undefined, after_seq: undefined, around_message_id: undefined }
     const query = { ...none, limit: dice.pick([undefined, "1", "200", "1000"]), [at]: at.startsWith("around") ? message : dice.pick(["1", "0", "2", "null"]) }
     return dice.coin() || at.startsWith("around")
-      ? { as: one, path: { conversation_id: id }, query }
-      : { as: friend(world, dice), path: { conversation_id: world.group }, query }
+      ? { as: one, path: { id }, query }
+      : { as: friend(world, dice), path: { id: world.group }, query }
   },
   "GET /v1/messages/search": (world, dice) => ({
     as: friend(world, dice),

@@ -128,8 +128,8 @@ const matrix: Readonly<Record<string, Row>> = {
     status: 404,
     code: "ATTACHMENT_NOT_FOUND"
   }],
-  "GET /v1/messages/{conversation_id} conversation_id": ofConversation("/v1/messages/{}"),
-  "GET /v1/messages/{conversation_id} around_message_id": (things) => [
+  "GET /v1/messages/{id} id": ofConversation("/v1/messages/{}"),
+  "GET /v1/messages/{id} around_message_id": (things) => [
     {
       as: things.dan,
       path: `/v1/messages/${things.world.conversations[2]?.[2]}?around_message_id={}`,

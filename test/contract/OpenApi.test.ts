@@ -43,7 +43,8 @@ interface Operation {
 
 interface Document {
   readonly openapi: string
-  readonly info: { readonly version: string }
+  readonly info: { readonly version: string; readonly license: Readonly<Record<string, string>> }
+  readonly servers?: ReadonlyArray<{ readonly url: string }>
   readonly tags: ReadonlyArray<{ readonly name: string; readonly description?: string }>
   readonly paths: Record<string, Record<string, Operation>>
   readonly components: { readonly schemas: Record<string, JsonSchema>; readonly responses: Record<string, Response> }
@@ -139,6 +140,22 @@ describe("the OpenAPI document", () => {
         document
       )
       assert.isDefined(found, reference)
+    }
+  })
+
+  // What swagger-parser and redocly found (`npm run test:openapi` runs them).
+  it("says its license and its server, and no two of its paths are identical", () => {
+    assert.deepStrictEqual(document.info.license, { name: "MIT", identifier: "MIT" })
+    assert.deepStrictEqual(document.servers, [{ url: "/" }])
+    const templates = Object.keys(document.paths).map((path) => path.replace(/\{[^}]*\}/g, "{}"))
+    assert.deepStrictEqual(templates.filter((path, at) => templates.indexOf(path) !== at), [])
+    for (const [name, { parameters }] of operations) {
+      const named = parameters.flatMap((parameter) => "$ref" in parameter ? [] : [`${parameter.in} ${parameter.name}`])
+      assert.deepStrictEqual(named.filter((one, at) => named.indexOf(one) !== at), [], name)
+      const inPath = Array.from(name.matchAll(/\{([^}]*)\}/g), (match) => `path ${match[1]}`)
+      assert.sameMembers(named.filter((one) => one.startsWith("path ")), inPath, name)
+      const required = parameters.flatMap((parameter) => "$ref" in parameter || parameter.in !== "path" ? [] : [parameter.required])
+      assert.notInclude(required, false, name)
     }
   })
 

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { verifyWebhook } from "agentchatme"
-import { createHmac } from "node:crypto"
+import { createHmac, randomBytes } from "node:crypto"
 import { createServer, type IncomingHttpHeaders } from "node:http"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
@@ -57,6 +57,14 @@ const verified = async ({ body, headers }: Received, secret: string) => {
   const signature = String(headers["agentchat-signature"])
   assert.match(signature, /^t=\d{10},v1=[0-9a-f]{64}$/)
   return verifyWebhook({ payload: body, signature, secret })
+}
+
+/** Checks the headers of Standard Webhooks as its specification says. */
+const standardVerified = ({ body, headers }: Received, key: Buffer | string): void => {
+  const [id, at, signature] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map((name) => String(headers[name]))
+  assert.strictEqual(id, headers["x-agentchat-delivery"])
+  assert.match(String(at), /^\d{10}$/)
+  assert.strictEqual(signature, `v1,${createHmac("sha256", key).update(`${id}.${at}.${body}`).digest("base64")}`)
 }
 
 describe("webhooks", () => {
@@ -131,6 +139,7 @@ describe("webhooks", () => {
     const bare = String(delivery.headers["x-agentchat-signature"])
     assert.strictEqual(bare, createHmac("sha256", made.secret).update(delivery.body).digest("hex"))
     await verifyWebhook({ payload: delivery.body, signature: bare, secret: made.secret })
+    standardVerified(delivery, made.secret)
     const tampered = await verifyWebhook({ payload: `${delivery.body} `, signature: bare, secret: made.secret })
       .then(() => "verified", () => "refused")
     assert.strictEqual(tampered, "refused")
@@ -138,6 +147,19 @@ describe("webhooks", () => {
     assert.match(String(delivery.headers["x-agentchat-delivery"]), /^whd_[A-Za-z0-9_-]{16}$/)
     assert.strictEqual(delivery.headers["content-type"], "application/json")
     await eventually("an empty inbox", async () => (await inbox(bob)).length === 0 || undefined)
+  })
+
+  it("129. with a whsec_ secret, both AgentChat's verifier and one of Standard Webhooks accept a delivery", async () => {
+    const { alice, bob } = await newPair(server)
+    const key = randomBytes(24)
+    const secret = `whsec_${key.toString("base64")}`
+    const body = { url: `${base}/standard`, events: ["message.new"], secret }
+    assert.strictEqual((await bob.http.post("/v1/webhooks", body)).ok(201, Shapes.CreatedWebhook).secret, secret)
+    await say(alice, bob, { content: { text: "signed, ünïcode 😀" } })
+    const [delivery] = await arrived("/standard")
+    if (delivery === undefined) return assert.fail("no delivery")
+    await verified(delivery, secret)
+    standardVerified(delivery, key)
   })
 
   it("a read and the first block are told to whom they concern", async () => {
@@ -199,6 +221,8 @@ describe("webhooks", () => {
     assert.strictEqual(second.body, first.body)
     assert.notStrictEqual(second.headers["agentchat-signature"], first.headers["agentchat-signature"])
     await verified(second, made.secret)
+    assert.strictEqual(second.headers["webhook-id"], first.headers["webhook-id"])
+    for (const one of [first, second]) standardVerified(one, made.secret)
     await eventually("an empty inbox", async () => (await inbox(bob)).length === 0 || undefined)
     await arrived("/moved", 2)
     assert.deepStrictEqual([at("/j130").length, at("/elsewhere").length], [2, 0])

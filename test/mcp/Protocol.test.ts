@@ -142,6 +142,107 @@ describe("the protocol of /mcp", () => {
     assert.notInclude((await inbox(bob)).map(({ content }) => content.text), "in a batch")
   })
 
+  it("wrong parameters of every method are refused with −32602 in a sentence, in every revision", async () => {
+    const event = { name: "message.received" }
+    const info = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: { name: "a", version: "1" } }
+    const me = "agentchat_get_my_status"
+    const cursors = [5, "x", {}, false].map((cursor) => ({ cursor }))
+    const wrong: Readonly<Record<string, ReadonlyArray<unknown>>> = {
+      "initialize": [
+        ...[5, {}].map((protocolVersion) => ({ ...info, protocolVersion })),
+        ...[5, []].map((capabilities) => ({ ...info, capabilities })),
+        ...[5, {}, { name: "a" }, { name: 5, version: "1" }].map((clientInfo) => ({ ...info, clientInfo })),
+        {}
+      ],
+      "ping": [],
+      "server/discover": [],
+      "tools/list": cursors,
+      "tools/call": [{}, { name: 5 }, { name: "" }, { name: "agentchat_none" }, ...[5, "x", []].map((given) => ({ name: me, arguments: given }))],
+      "resources/list": cursors,
+      "resources/templates/list": cursors,
+      "resources/read": [{}, { uri: 5 }, { uri: {} }, { uri: "" }, { uri: "parley://nothing" }],
+      "prompts/list": cursors,
+      "prompts/get": [
+        {},
+        { name: 5 },
+        { name: "none" },
+        { name: "introduce_yourself" },
+        ...[5, [], { handle: 5 }].map((given) => ({ name: "introduce_yourself", arguments: given }))
+      ],
+      "subscriptions/listen": [
+        {},
+        ...[5, [], { toolsListChanged: 1 }, { resourceSubscriptions: {} }, { resourceSubscriptions: [5] }].map((notifications) => ({ notifications }))
+      ],
+      "events/list": cursors,
+      "events/poll": [{}, { name: 5 }, { ...event, arguments: 5 }, { ...event, cursor: 5 }, { ...event, cursor: "x" }, { ...event, maxEvents: "x" }, { ...event, maxAgeMs: -1 }],
+      "events/subscribe": [{}, { ...event, delivery: 5 }, { ...event, delivery: { url: 5 } }, { ...event, arguments: [] }],
+      "events/unsubscribe": [{}, { ...event, delivery: {} }],
+      "events/stream": [{}, { ...event, arguments: 5 }, { ...event, cursor: {} }]
+    }
+    const ofAll = [7, "x", [], true, { _meta: 5 }, { _meta: [] }, ...[{}, 1.5, true].map((progressToken) => ({ _meta: { progressToken } }))]
+    const requests = Object.entries(wrong).flatMap(([method, own]) =>
+      [...own, ...ofAll].flatMap((params) => {
+        const given = params as Json
+        const [modern, headers] = newest(method, given) as [Json, Record<string, string>]
+        const isObject = typeof params === "object" && !Array.isArray(params)
+        const meta = isObject && given._meta !== undefined ? { _meta: given._meta } : {}
+        return [
+          ...["2025-06-18", "2025-11-25"].map((version) => [rpc(method, given), { "mcp-protocol-version": version }] as const),
+          [isObject ? { ...modern, params: { ...modern["params"], ...meta } } : { ...modern, params }, headers] as const
+        ]
+      }))
+    const answers = await Promise.all(requests.map(async ([body, headers]) => {
+      const { body: { error, id, jsonrpc } } = await post(server, alice.key, body, headers)
+      return [`${headers["mcp-protocol-version"]} ${JSON.stringify(body)}`, { error, id, jsonrpc }] as const
+    }))
+    const faults = answers.filter(([, { error, id, jsonrpc }]) =>
+      jsonrpc !== "2.0" || id !== 1 || error?.code !== -32_602 || !/^[A-Za-z_][^\n[\]{}"]+\.?$/.test(error.message))
+    assert.deepStrictEqual(faults, [])
+    assert.isAbove(answers.length, 500)
+
+    // The envelope of the revision of 2026.
+    const [modern, headers] = newest("tools/list") as [Json, Record<string, string>]
+    for (const key of Object.keys(modern["params"]._meta)) {
+      const { body: { error } } = await post(server, alice.key, { ...modern, params: { _meta: { ...modern["params"]._meta, [key]: 5 } } }, headers)
+      assert.notInclude([undefined, -32_603], error?.code, key)
+      assert.notMatch(error.message, /[\n{}[\]]/)
+    }
+  })
+
+  it("a null parameter is an absent one, and parameters that no method has are ignored", async () => {
+    const me = { name: "agentchat_get_my_status" }
+    const cases: ReadonlyArray<readonly [method: string, given: Record<string, unknown>, absent: Record<string, unknown>]> = [
+      ["tools/list", { cursor: null }, {}],
+      ["resources/list", { cursor: null, _more: [5] }, {}],
+      ["resources/read", { uri: "parley://inbox", _more: 5 }, { uri: "parley://inbox" }],
+      ["tools/call", { ...me, arguments: null }, me],
+      ["tools/call", { ...me, task: 5, inputResponses: 5, requestState: 5 }, me],
+      ["prompts/get", { name: "check_messages", arguments: null }, { name: "check_messages" }],
+      ["prompts/get", { name: "check_messages", arguments: { max: null } }, { name: "check_messages" }],
+      ["events/poll", { name: "message.received", arguments: null, maxEvents: null, cursor: null }, { name: "message.received" }]
+    ]
+    for (const [method, given, absent] of cases) {
+      for (const version of ["2025-06-18", "2025-11-25"]) {
+        const [one, other] = await Promise.all([given, absent].map((params) =>
+          post(server, alice.key, rpc(method, params), { "mcp-protocol-version": version })))
+        assert.isDefined(one?.body.result, `${method} ${one?.text}`)
+        assert.deepStrictEqual(ageless(one?.body), ageless(other?.body))
+      }
+      const [one, other] = await Promise.all([given, absent].map((params) => post(server, alice.key, ...newest(method, params))))
+      assert.isDefined(one?.body.result, `${method} ${one?.text}`)
+      assert.deepStrictEqual(ageless(one?.body), ageless(other?.body))
+    }
+    for (const [method, params] of [["ping", null], ["tools/list", null], ["tools/list", { _meta: null }], ["tools/list", { _meta: { progressToken: null } }]] as const) {
+      const { body, text } = await post(server, alice.key, { jsonrpc: "2.0", id: 1, method, params }, older)
+      assert.isDefined(body.result, text)
+    }
+    // A client says many things of itself that the server does not use.
+    const capabilities = { roots: 5, sampling: null, elicitation: [], tasks: "x" }
+    const clientInfo = { name: "a", version: "1", icons: 5, title: {} }
+    const { body, text } = await post(server, alice.key, rpc("initialize", { protocolVersion: "2025-06-18", capabilities, clientInfo }))
+    assert.strictEqual(body.result?.protocolVersion, "2025-06-18", text)
+  })
+
   it("without a live key it is 401, wherever else a key is", async () => {
     for (const key of [undefined, "nonsense", "ac_0000000000000000000000000000000000000000000"]) {
       const answer = await post(server, key, rpc("tools/list"), older)

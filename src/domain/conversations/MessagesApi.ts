@@ -82,8 +82,9 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       body: newMessage,
       answer: message
     })),
-    HttpApiEndpoint.get("history", "/v1/messages/:conversation_id", {
-      params: { conversation_id: Schema.String },
+    // OpenAPI calls paths identical that differ in the name of a parameter alone. So the parameter has the name that it has in the others.
+    HttpApiEndpoint.get("history", "/v1/messages/:id", {
+      params: { id: Schema.String },
       query: {
         limit: Schema.optionalKey(Limit),
         before_seq: Schema.optionalKey(SeqCursor),
@@ -96,7 +97,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       summary: "Read a conversation's messages",
       description: "Lists the messages of a conversation for its participants: newest first, or with after_seq oldest first. Of before_seq, " +
         "after_seq and around_message_id at most one may be given.",
-      parameters: { conversation_id: CONVERSATION_ID },
+      parameters: { id: CONVERSATION_ID },
       answer: [reply, messageWhenRead]
     })),
     HttpApiEndpoint.get("sync", "/v1/messages/sync", {

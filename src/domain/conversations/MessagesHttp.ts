@@ -63,7 +63,7 @@ export const MessagesHttp = Endpoints.group(
         if ([before, after, around].filter((cursor) => cursor !== null).length > 1) {
           return yield* ValidationFailed.field("before_seq", "give at most one of before_seq, after_seq, around_message_id")
         }
-        const rows = yield* conversations.history(agent.id, params.conversation_id, {
+        const rows = yield* conversations.history(agent.id, params.id, {
           limit: Math.min(query.limit ?? HISTORY.usual, HISTORY.max),
           before,
           after,

@@ -4,13 +4,16 @@ import { AgentSuspended } from "#domain/agents/Agent"
 import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
+import { apiOrigins } from "#ground/http/Origins"
 import type { Protocol } from "#ground/http/Protocol"
+import { CORS_REQUEST_HEADERS } from "#ground/http/ServerResponse"
+import type { Settings } from "#ground/platform/Config"
 import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { bearerOf } from "#ground/wire/Bearer"
 import { isStorableJson } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { PROTOCOL } from "./AgentCard.ts"
-import { makeCardRoute } from "./AgentCardHttp.ts"
+import { isCard, makeCardRoute, noCardRoutes } from "./AgentCardHttp.ts"
 import type { Call } from "./Call.ts"
 import { makeEventStream } from "./EventStream.ts"
 import { A2aFailure, a2aRestBody, a2aRpcBody, type Failure, json, refusing, REST_TYPE, restRefusal, type RpcId, rpcRefusal } from "./Failure.ts"
@@ -19,13 +22,27 @@ import { makeOperations, type Streamed } from "./Operations.ts"
 
 const A2A = "/a2a/"
 
-/** A2A, before its routes run (wire.md N). JSON-RPC is at `/a2a/{handle}`, and HTTP+JSON below it. */
-export const a2aProtocol: Protocol = {
+const calls: Protocol = {
   includes: (path) => path.startsWith(A2A),
   refusalBodyOf: (path) => path.includes("/", A2A.length) ? a2aRestBody : (failure) => a2aRpcBody(failure),
   // A body may hold a file in base64.
   bodyFactor: 1.5
 }
+
+/** The cards, which web pages of the origins that may call `/v1` can read. */
+const cards = (config: Settings): Protocol => ({
+  includes: isCard,
+  refusalBodyOf: () => a2aRestBody,
+  bodyFactor: 1,
+  cors: {
+    allowOrigin: apiOrigins(config),
+    requestHeaders: `${CORS_REQUEST_HEADERS}, If-None-Match, A2A-Version, A2A-Extensions`,
+    responseHeaders: "ETag"
+  }
+})
+
+/** A2A, before its routes run (wire.md N). JSON-RPC is at `/a2a/{handle}`, and HTTP+JSON below it. */
+export const a2aProtocols = (config: Settings): ReadonlyArray<Protocol> => [cards(config), calls]
 
 const search = ({ url }: HttpServerRequest.HttpServerRequest): URLSearchParams => queryOf(url)
 
@@ -177,7 +194,8 @@ export const A2aHttp = HttpRouter.use((router) =>
     const tasks = "/a2a/:handle/tasks"
     const configs = `${tasks}/:id/pushNotificationConfigs` as const
     yield* router.addAll([
-      HttpRouter.route("GET", "/a2a/:handle/.well-known/agent-card.json", yield* makeCardRoute(router, identify)),
+      yield* makeCardRoute(router, identify),
+      ...noCardRoutes,
       HttpRouter.route("POST", "/a2a/:handle", rpc),
       HttpRouter.route(
         "POST",

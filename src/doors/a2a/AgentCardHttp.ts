@@ -7,11 +7,25 @@ import { Skills } from "#domain/agents/Skills"
 import { type ApiCalls, makeApiCalls, path, query } from "#domain/auth/ApiCalls"
 import { Budgets } from "#domain/auth/Budgets"
 import type { DirectoryEntry } from "#domain/directory/DirectoryApi"
+import { refusing as refused } from "#ground/http/Routing"
 import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { HandleInput } from "#ground/wire/Text"
+import { NotFound } from "#ground/wire/WireError"
+import { toResponse } from "#ground/wire/WireErrors"
 import { agentCard, type Profile } from "./AgentCard.ts"
 import { type Failure, refusing, restRefusal } from "./Failure.ts"
+
+const CARD = "/.well-known/agent-card.json"
+
+/** Whether a path is that of an agent's card. */
+export const isCard = (path: string): boolean => /^\/a2a\/[^/]+\/\.well-known\/agent-card\.json$/.test(path)
+
+/** Refuses the paths at which a client may look for a card of the server: the server has none, because each agent has its own. */
+export const noCardRoutes = [
+  HttpRouter.route("GET", CARD, Effect.sync(() => toResponse(noCard()))),
+  HttpRouter.route("GET", `/a2a${CARD}`, Effect.sync(() => restRefusal(noCard())))
+].map(refused)
 
 /** The entry of an agent in the directory, which an anonymous caller can see. The directory has neither suspended nor deleted agents. */
 const publicEntry = (api: ApiCalls, handle: string): Effect.Effect<Omit<Profile, "skills"> | undefined, Failure> =>
@@ -23,6 +37,8 @@ const publicEntry = (api: ApiCalls, handle: string): Effect.Effect<Omit<Profile,
 /** The profile of an agent as a caller with a key sees it; undefined if the agent is suspended. */
 const profileForAgent = (api: ApiCalls, handle: string): Effect.Effect<Profile | undefined, Failure> =>
   Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`), ({ body }) => body.status === "suspended" ? undefined : body)
+
+const noCard = () => new NotFound({ message: `Every agent has a card of its own, at /a2a/{handle}${CARD}. The server itself has no card.` })
 
 /**
  * The route of an agent's card. The card is the same with a key and without one. `identify` authenticates and counts a request with a key.
@@ -62,9 +78,9 @@ export const makeCardRoute = (
         : HttpServerResponse.text(text, { contentType: "application/json", headers })
     })
 
-    return Effect.gen(function*() {
+    return HttpRouter.route("GET", `/a2a/:handle${CARD}`, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       const { handle = "" } = yield* HttpRouter.params
       return yield* refusing(cardOf(request, handle), restRefusal)
-    })
+    }))
   })

@@ -38,10 +38,10 @@ export const boolOf = (object: Json, name: string): boolean => {
 }
 
 /** An object, or undefined if it is absent. Throws ValidationFailed. */
-export const objectOf = (object: Json, name: string): Json | undefined => {
+export const objectOf = (object: Json, name: string, at: string = name): Json | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
-  if (!Predicate.isObject(value)) throw ValidationFailed.field(name, "must be an object")
+  if (!Predicate.isObject(value)) throw ValidationFailed.field(at, "must be an object")
   return value
 }
 

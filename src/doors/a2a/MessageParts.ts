@@ -2,7 +2,7 @@ import { Predicate } from "effect"
 import { CONTENT_TYPES } from "#domain/attachments/Attachment"
 import type { StoredMessage } from "#domain/messages/Message"
 import { ValidationFailed } from "#ground/wire/WireError"
-import { A2aFailure } from "./Failure.ts"
+import { A2aFailure, isThrown } from "./Failure.ts"
 import { type Json, listOf, objectOf, textOf } from "./Fields.ts"
 
 export interface RawFile {
@@ -23,17 +23,52 @@ export interface Incoming {
   readonly a2a: Json
 }
 
+/** A part of a message of the protocol. It has exactly one of text, raw, url and data. */
+interface Part {
+  readonly text?: string
+  /** Bytes in base64. */
+  readonly raw?: string
+  readonly url?: string
+  readonly data?: unknown
+  readonly filename?: string
+  readonly mediaType?: string
+  readonly metadata?: Json
+}
+
 const KINDS = ["text", "raw", "url", "data"] as const
 const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/
 
-const fileOf = (part: Json): RawFile => {
-  const raw = part["raw"]
-  if (typeof raw !== "string" || !BASE64.test(raw)) throw ValidationFailed.field("parts", "raw must be base64")
-  const contentType = textOf(part, "mediaType") ?? ""
-  if (!(CONTENT_TYPES as ReadonlyArray<string>).includes(contentType)) {
+/** Reads a part. Fields that the protocol does not have are left out. Throws ValidationFailed. */
+const partOf = (given: unknown): Part => {
+  const refuse = (why: string): never => {
+    throw ValidationFailed.field("message.parts", why)
+  }
+  if (!Predicate.isObject(given)) return refuse("must hold parts")
+  const part: Json = given
+  // A null means that a field is absent, except for data, whose value may be null.
+  const set = KINDS.filter((kind) => (part[kind] ?? undefined) !== undefined)
+  const [kind = Object.hasOwn(part, "data") ? "data" : undefined, ...others] = set
+  if (kind === undefined || others.length > 0) return refuse("each must have exactly one of text, raw, url and data")
+  const value = part[kind]
+  if (kind !== "data" && typeof value !== "string") return refuse(`${kind} must be a text`)
+  if (kind === "raw" && !BASE64.test(String(value))) return refuse("raw must be base64")
+  if (kind === "url" && !URL.canParse(String(value))) return refuse("url must be an absolute URL")
+  const filename = textOf(part, "filename", "message.parts")
+  const mediaType = textOf(part, "mediaType", "message.parts")
+  const metadata = objectOf(part, "metadata", "message.parts")
+  return {
+    [kind]: kind === "raw" ? Buffer.from(String(value), "base64").toString("base64") : value,
+    ...(filename === undefined ? {} : { filename }),
+    ...(mediaType === undefined ? {} : { mediaType }),
+    ...(metadata === undefined ? {} : { metadata })
+  }
+}
+
+const fileOf = ({ filename = "file", mediaType = "" }: Part, raw: string): RawFile => {
+  if (!(CONTENT_TYPES as ReadonlyArray<string>).includes(mediaType)) {
     throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", `A raw part needs a mediaType out of these: ${CONTENT_TYPES.join(", ")}.`)
   }
-  return { bytes: Buffer.from(raw, "base64"), filename: textOf(part, "filename") ?? "file", contentType }
+  return { bytes: Buffer.from(raw, "base64"), filename, contentType: mediaType }
 }
 
 /** Reads a message of the protocol. Throws ValidationFailed or A2aFailure. */
@@ -48,28 +83,18 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
   if (parts.length === 0) throw ValidationFailed.field("message.parts", "needs at least one part")
   const texts: Array<string> = []
   const files: Array<RawFile> = []
-  const others: Array<Json> = []
-  for (const part of parts) {
-    if (!Predicate.isObject(part)) throw ValidationFailed.field("message.parts", "must hold parts")
-    const given = KINDS.filter((kind) => Object.hasOwn(part, kind))
-    const [kind] = given
-    if (kind === undefined || given.length > 1) {
-      throw ValidationFailed.field("message.parts", "each must have exactly one of text, raw, url and data")
-    }
-    if (kind === "text") {
-      if (typeof part["text"] !== "string") throw ValidationFailed.field("message.parts", "text must be a text")
-      texts.push(part["text"])
-    } else if (kind === "raw") files.push(fileOf(part))
-    else {
-      if (kind === "url" && typeof part["url"] !== "string") throw ValidationFailed.field("message.parts", "url must be a text")
-      others.push(part)
-    }
+  const others: Array<Part> = []
+  for (const given of parts) {
+    const part = partOf(given)
+    if (part.text !== undefined) texts.push(part.text)
+    else if (part.raw !== undefined) files.push(fileOf(part, part.raw))
+    else others.push(part)
   }
   if (files.length > 1) {
     throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", "A message carries one raw part at most: send the others in messages of their own.")
   }
   const [only] = others
-  const isPlain = others.length === 1 && only !== undefined && Predicate.isObject(only["data"])
+  const isPlain = others.length === 1 && only !== undefined && Predicate.isObject(only.data)
   const extensions = listOf(message, "extensions")
   const references = listOf(message, "referenceTaskIds")
   const own = objectOf(message, "metadata")
@@ -78,7 +103,7 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
     contextId: textOf(message, "contextId"),
     taskId: textOf(message, "taskId"),
     text: texts.length === 0 ? undefined : texts.join("\n"),
-    data: others.length === 0 ? undefined : isPlain ? only["data"] as Json : { parts: others },
+    data: others.length === 0 ? undefined : isPlain ? only.data as Json : { parts: others },
     file: files[0],
     a2a: {
       message_id: messageId,
@@ -104,16 +129,36 @@ interface Content {
   readonly attachment_id?: string
 }
 
-export const contentOf = (message: StoredMessage): Content => JSON.parse(message.content) as Content
+export const contentOf = (message: Pick<StoredMessage, "content">): Content => JSON.parse(message.content) as Content
+
+/**
+ * The parts that the data of a message holds. Data of the form `{parts: […]}`, with nothing but valid parts, are these parts; any other
+ * data are one part. `onePart` is set for a message whose sender gave this data as one part.
+ */
+const partsIn = (data: Json, onePart: boolean): ReadonlyArray<Part> => {
+  const whole: ReadonlyArray<Part> = [{ data, mediaType: "application/json" }]
+  const { parts, ...rest } = data
+  if (onePart || !Array.isArray(parts) || parts.length === 0 || Object.keys(rest).length > 0) return whole
+  try {
+    return parts.map(partOf)
+  } catch (error) {
+    if (isThrown(error)) return whole
+    throw error
+  }
+}
 
 /** The parts of a stored message. `file` is its attachment, undefined if there is none or if the file no longer exists. */
-export const partsOf = (message: StoredMessage, file: FilePart | undefined): ReadonlyArray<object> => {
+export const partsOf = (
+  message: Pick<StoredMessage, "content" | "metadata">,
+  file: FilePart | undefined
+): ReadonlyArray<object> => {
   const { attachment_id, data, text } = contentOf(message)
   const { a2a } = JSON.parse(message.metadata) as { readonly a2a?: Json }
-  const kept = a2a?.["parts"] === true && Array.isArray(data?.["parts"]) ? data["parts"] as ReadonlyArray<object> : undefined
+  // `incoming` marks the messages in which it made several parts into data.
+  const onePart = typeof a2a?.["message_id"] === "string" && a2a["parts"] !== true
   const parts = [
     ...(text === undefined ? [] : [{ text }]),
-    ...(data === undefined ? [] : kept ?? [{ data, mediaType: "application/json" }]),
+    ...(data === undefined ? [] : partsIn(data, onePart)),
     ...(file === undefined ? attachment_id === undefined ? [] : [{ text: "(This file no longer exists.)" }] : [file])
   ]
   return parts.length === 0 ? [{ text: "" }] : parts

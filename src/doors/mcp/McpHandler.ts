@@ -30,6 +30,7 @@ import type { McpRequest } from "./McpRequest.ts"
 import { makeModernRequests, type ModernMessage } from "./ModernRequest.ts"
 import { answerOlder } from "./OlderRequest.ts"
 import { makePlainCalls, plainCallOf } from "./PlainCall.ts"
+import { InvalidParams, withReadParams } from "./RequestParams.ts"
 import { instructions, joinInstructions, withoutUnknown } from "./Texts.ts"
 import { SETS } from "./tools/Catalogue.ts"
 import type { JoinApi } from "./tools/JoinTools.ts"
@@ -193,11 +194,14 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const { method } = body as ModernMessage
       const { refused } = caller
       if (refused !== undefined && method !== "tools/call") return Effect.succeed(toResponse(refused, undefined, refusalBody(note, idOf(body))))
+      // Only a request has an answer, and so a refusal of its parameters.
+      const message = idOf(body) !== null && typeof method === "string" ? withReadParams<ModernMessage>(body) : body as ModernMessage
       if (unknownSet !== undefined) {
         const message = `There is no set of tools with the name ${JSON.stringify(unknownSet.slice(0, 40))}. The sets are ${SETS.join(", ")}.`
         return Effect.succeed(rpcError(400, INVALID_PARAMS, message, note, idOf(body)))
       }
-      if (!permits(scopes, needed(body as ModernMessage, caller.toolNamed))) {
+      if (message instanceof InvalidParams) return Effect.succeed(rpcError(200, INVALID_PARAMS, message.message, note, idOf(body)))
+      if (!permits(scopes, needed(message, caller.toolNamed))) {
         const failure = new Forbidden({
           message: "This connection may only read. To write, the person who made it has to connect again and permit it."
         })
@@ -213,13 +217,13 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         structured: asksForStructure(request),
         note
       }
-      const kind = kindOf(request, body)
-      const plain = plainCallOf(kind, request.headers, body, admitted.toolNamed)
+      const kind = kindOf(request, message)
+      const plain = plainCallOf(kind, request.headers, message, admitted.toolNamed)
       if (plain !== undefined) return answerPlain(plain, admitted)
-      if (kind.kind !== "legacy") return answerModern(request.headers, body, admitted)
+      if (kind.kind !== "legacy") return answerModern(request.headers, message, admitted)
       // Notifications and responses of the older revisions have no effect, because the server keeps no state between requests.
       return idOf(body) !== null && typeof method === "string"
-        ? answerOlder(request.headers["mcp-protocol-version"], body as JSONRPCRequest, admitted)
+        ? answerOlder(request.headers["mcp-protocol-version"], message as JSONRPCRequest, admitted)
         : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
     })
 

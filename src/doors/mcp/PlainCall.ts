@@ -23,8 +23,6 @@ export interface PlainCall {
 
 const MODERN_MARK = { resultType: "complete", _meta: { "io.modelcontextprotocol/serverInfo": ABOUT } }
 
-const PARAMS = new Set(["name", "arguments", "_meta"])
-
 /**
  * The call, if the request is a plain call: a known tool, arguments, headers that match the body, and no progress notifications.
  * The library would give the same answer (test/mcp/Protocol.test.ts) for three times the processor time. It answers all other requests,
@@ -41,7 +39,6 @@ export const plainCallOf = (
   const { _meta: meta, arguments: given = {}, name } = params
   const tool = typeof name === "string" ? toolNamed(name) : undefined
   if (tool === undefined || !Predicate.isObject(given)) return undefined
-  for (const key in params) if (!PARAMS.has(key)) return undefined
   const version = headers["mcp-protocol-version"]
   if (kind.kind === "modern") {
     return kind.messageKind === "request" && kind.classification.revision === MODERN && version === MODERN &&
