@@ -13,22 +13,40 @@ import { type EventType, eventTypeOf } from "#doors/mcp/events/EventTypes"
 const owner = { id: "agt_owner", handle: "owner" }
 const SENDERS = ["agt_a", "agt_b", "agt_c"]
 
+/** Texts that one statement reads here. */
+const TEXTS = 4
+
 interface Row {
   readonly no: number
   readonly senderId: string
+  readonly text: string
   delivered: boolean
 }
+
+const messageOf = ({ no, senderId, text }: Row) => ({
+  id: `msg_${no}`,
+  conversationId: `conv_${senderId}`,
+  seq: no,
+  senderId,
+  clientMsgId: `${no}`,
+  type: "text" as const,
+  content: JSON.stringify({ text }),
+  metadata: "{}",
+  createdAt: no
+})
 
 /** An inbox in memory, with the mutes and the leases of its agent. */
 class World {
   readonly inbox: Array<Row> = []
   readonly muted = new Set<string>()
   leased = false
+  /** The numbers whose texts were asked for, by statement. */
+  readonly textReads: Array<ReadonlyArray<number>> = []
 
   readonly waits = ({ delivered, senderId }: Row): boolean => !delivered && !this.muted.has(senderId)
 
-  receive(senderId: string): void {
-    this.inbox.push({ no: this.inbox.length + 1, senderId, delivered: false })
+  receive(senderId: string, text = ""): void {
+    this.inbox.push({ no: this.inbox.length + 1, senderId, text, delivered: false })
   }
 
   acknowledge(no: number): void {
@@ -54,24 +72,18 @@ class World {
       ids: makeDeliveryIds(Buffer.from("a key")),
       heads: () => Effect.sync(() => new Map([[owner.id, this.inbox.length]])),
       has: (_, no) => Effect.sync(() => no <= this.inbox.length),
-      page: (_, after, limit) =>
+      waiting: (_, after, limit) =>
         Effect.sync(() => {
           const all = this.inbox.filter(({ delivered, no }) => no > after && !delivered)
-          const rows = all.slice(0, limit).map(({ no, senderId }) => ({
-            inboxNo: no,
-            message: {
-              id: `msg_${no}`,
-              conversationId: `conv_${senderId}`,
-              seq: no,
-              senderId,
-              clientMsgId: `${no}`,
-              type: "text" as const,
-              content: "{}",
-              metadata: "{}",
-              createdAt: no
-            }
-          }))
-          return { lastInboxNo: this.inbox.length, undelivered: all.length, rows, isLast: rows.length === all.length && rows.length < limit }
+          const rows = all.slice(0, limit).map((row) => ({ inboxNo: row.no, message: messageOf(row) }))
+          return { lastInboxNo: this.inbox.length, rows, isLast: rows.length < limit }
+        }),
+      chosen: (_, numbers) =>
+        Effect.sync(() => {
+          this.textReads.push(numbers)
+          const all = this.inbox.filter(({ delivered, no }) => numbers.includes(no) && !delivered)
+          const rows = all.slice(0, TEXTS).map((row) => ({ inboxNo: row.no, message: messageOf(row) }))
+          return { rows, isLast: rows.length === all.length }
         })
     })
   )))
@@ -87,7 +99,7 @@ const command = fc.oneof(
   { weight: 3, arbitrary: fc.record({ kind: fc.constant("acknowledge" as const), no: fc.nat(30) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant("mute" as const), sender: fc.constantFrom(...SENDERS) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant("lease" as const) }) },
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant("look" as const), limit: fc.integer({ min: 1, max: 15 }) }) }
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant("look" as const), limit: fc.integer({ min: 1, max: 25 }) }) }
 )
 
 it("what is reported, in order, is exactly what waits and is unmuted when it is reported, and nothing is passed over", () =>
@@ -100,7 +112,7 @@ it("what is reported, in order, is exactly what waits and is unmuted when it is 
           const feed = yield* EventFeed
           let position: Position = { no: 0, reportedAt: null }
           const all: Array<number> = []
-          for (const given of [...commands, { kind: "free" as const }, { kind: "look" as const, limit: 100 }]) {
+          for (const given of [...commands, { kind: "free" as const }, ...Array.from({ length: 5 }, () => ({ kind: "look" as const, limit: 100 }))]) {
             if (given.kind === "receive") world.receive(given.sender)
             else if (given.kind === "acknowledge") world.acknowledge(given.no)
             else if (given.kind === "mute") world.toggle(given.sender)
@@ -114,7 +126,8 @@ it("what is reported, in order, is exactly what waits and is unmuted when it is 
                 continue
               }
               const told = numbersOf(look)
-              assert.deepStrictEqual(told, due.slice(0, given.limit))
+              // A look ends early, and says so, when it has read as many texts as it may.
+              assert.deepStrictEqual(told, due.slice(0, Math.min(given.limit, told.length === 4 * TEXTS ? told.length : due.length)))
               for (const row of world.inbox) {
                 if (row.no > position.no && row.no <= look.position.no) assert.isTrue(told.includes(row.no) || !world.waits(row))
               }
@@ -152,6 +165,53 @@ it.effect("what a look has reported is read again before it is posted, as far as
       world.muted.add("agt_c")
       assert.isUndefined(yield* feed.again(owner, edge, "s", 5, 30))
       assert.isUndefined(yield* feed.again(owner, typeOf("message.received"), "s", 29, 30))
+    }),
+    world.layer
+  )
+})
+
+it.effect("a look reads the texts of what it reports, and no others", () => {
+  const world = new World()
+  return Effect.provide(
+    Effect.gen(function*() {
+      const feed = yield* EventFeed
+      for (let i = 0; i < 400; i++) world.receive(SENDERS[i % 3]!)
+      const look = (name: string, given: object, limit = 100) => feed.look(owner, typeOf(name, given), "s", { no: 0, reportedAt: null }, limit)
+      const none = yield* look("message.received", { from: "nobody" })
+      assert.deepStrictEqual([none.reported, none.position.no, none.more], [[], 400, false])
+      const { reported: [edge] } = yield* look("inbox.waiting", { from: "a" })
+      assert.strictEqual(edge!.occurrence.data["waiting"], 134)
+      assert.deepStrictEqual(world.textReads, [])
+      assert.deepStrictEqual(numbersOf(yield* look("message.received", { from: "b" }, 3)), [2, 5, 8])
+      assert.deepStrictEqual(world.textReads, [[2, 5, 8]])
+    }),
+    world.layer
+  )
+})
+
+it.effect("a look goes through 1,000 messages, and reads texts by 4 statements; the next look goes on after them", () => {
+  const world = new World()
+  return Effect.provide(
+    Effect.gen(function*() {
+      const feed = yield* EventFeed
+      for (let i = 0; i < 1_500; i++) world.receive("agt_a", i === 30 || i === 1_499 ? "Hello, @owner" : "")
+      const look = (given: object, no: number) => feed.look(owner, typeOf("message.received", given), "s", { no, reportedAt: null }, 100)
+      const far = yield* look({ from: "nobody" }, 0)
+      assert.deepStrictEqual([far.position.no, far.more], [1_000, true])
+      const rest = yield* look({ from: "nobody" }, 1_000)
+      assert.deepStrictEqual([rest.position.no, rest.more], [1_500, false])
+      const first = yield* look({ mentions_only: true }, 0)
+      assert.deepStrictEqual([first.reported, first.position.no, first.more], [[], 4 * TEXTS, true])
+      assert.deepStrictEqual(world.textReads.length, 4)
+      const told: Array<number> = []
+      for (let [no, more, looks] = [0, true, 0]; more; looks++) {
+        const one = yield* look({ mentions_only: true }, no)
+        told.push(...numbersOf(one))
+        assert.isAbove(one.position.no, no)
+        assert.isAtMost(looks, 1_500 / TEXTS / 4)
+        ;[no, more] = [one.position.no, one.more]
+      }
+      assert.deepStrictEqual(told, [31, 1_500])
     }),
     world.layer
   )

@@ -4,7 +4,7 @@ import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import type { StoredMessage } from "#domain/messages/Message"
 import { decodeCursor, encodeCursor } from "#doors/mcp/events/EventCursor"
 import { type EventType, eventTypeOf, listed, storedEventType } from "#doors/mcp/events/EventTypes"
-import { type Candidate, isReported, received, waiting } from "#doors/mcp/events/Occurrence"
+import { isSelected, mentions, type ReadCandidate, received, waiting } from "#doors/mcp/events/Occurrence"
 import { unfenced } from "./Mcp.ts"
 
 const typeOf = (name: string, given: unknown): EventType => {
@@ -21,7 +21,7 @@ const codeOf = (name: unknown, given: unknown): number | undefined => {
 const ids = makeDeliveryIds(Buffer.from("a key"))
 const owner = { id: "agt_owner", handle: "owner" }
 
-const messageOf = (inboxNo: number, fields: Partial<StoredMessage> = {}, senderHandle = "ada"): Candidate => ({
+const messageOf = (inboxNo: number, fields: Partial<StoredMessage> = {}, senderHandle = "ada"): ReadCandidate => ({
   inboxNo,
   senderHandle,
   message: {
@@ -87,17 +87,16 @@ describe("what is reported", () => {
 
   it("is what is not one's own, not muted, and selected by the arguments", () => {
     const one = messageOf(1, { content: `{"text":"hi @owner"}` })
-    assert.isTrue(isReported(all, owner, unmuted, one))
-    assert.isFalse(isReported(all, { ...owner, id: "agt_ada" }, unmuted, one))
-    assert.isFalse(isReported(all, owner, (sender) => sender === "agt_ada", one))
-    assert.isFalse(isReported(all, owner, (_, conversation) => conversation === "conv_1", one))
-    const selects = (given: object, message = one) => isReported(typeOf("message.received", given).arguments, owner, unmuted, message)
+    assert.isTrue(isSelected(all, owner, unmuted, one))
+    assert.isFalse(isSelected(all, { ...owner, id: "agt_ada" }, unmuted, one))
+    assert.isFalse(isSelected(all, owner, (sender) => sender === "agt_ada", one))
+    assert.isFalse(isSelected(all, owner, (_, conversation) => conversation === "conv_1", one))
+    const selects = (given: object, message = one) => isSelected(typeOf("message.received", given).arguments, owner, unmuted, message)
     assert.deepStrictEqual([selects({ conversation_id: "conv_1" }), selects({ conversation_id: "conv_2" })], [true, false])
     assert.deepStrictEqual([selects({ from: "@ADA" }), selects({ from: "bob" })], [true, false])
     assert.isFalse(selects({ from: "ada" }, messageOf(2, { type: "system" })))
-    assert.deepStrictEqual([selects({ mentions_only: true }), selects({ mentions_only: true }, messageOf(2))], [true, false])
     const code = messageOf(3, { content: JSON.stringify({ text: "npm i @owner/node, then `@owner`" }) })
-    assert.deepStrictEqual([selects({}, code), selects({ mentions_only: true }, code)], [true, false])
+    assert.deepStrictEqual([one, messageOf(2), code].map(({ message }) => mentions(owner, message)), [true, false, false])
   })
 
   it("shows ids and facts, and the text only on request, marked and bounded", () => {

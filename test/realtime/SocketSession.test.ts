@@ -1,6 +1,6 @@
 import { boundless } from "#ground/http/HeldBytes"
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
+import { Clock, Deferred, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { LiveAgent } from "#domain/push/LiveAgent"
 import { type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
@@ -80,7 +80,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   const mutes = agent.mutes = new MuteSet(() => clock.currentTimeMillisUnsafe())
   const session = new SocketSession(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
     deliveries,
-    readers: Semaphore.makeUnsafe(1),
+    inSlot: (_, query) => query,
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
     held: boundless(),

@@ -1,6 +1,6 @@
 import { boundless } from "#ground/http/HeldBytes"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Clock, Context, Effect, Exit, Layer, Redacted, Semaphore } from "effect"
+import { Clock, Context, Effect, Exit, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
@@ -67,7 +67,7 @@ const connect = Effect.fnUntraced(function*(
   socket.bufferedAmount = unsent
   const session = new SocketSession(socket.asWebSocket, liveAgents.here(agent.id), agent.handle, true, {
     deliveries,
-    readers: Semaphore.makeUnsafe(8),
+    inSlot: (_, query) => query,
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
     held: boundless(),

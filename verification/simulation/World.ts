@@ -1,5 +1,5 @@
 import { boundless } from "#ground/http/HeldBytes"
-import { Clock, Context, Effect, Exit, Fiber, Layer, Semaphore } from "effect"
+import { Clock, Context, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "#domain/push/LiveAgent"
@@ -203,7 +203,7 @@ export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) =
   let underWay = 0
   const world: SessionDependencies = {
     deliveries,
-    readers: Semaphore.makeUnsafe(8),
+    inSlot: (_, query) => query,
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
     held: boundless(),

@@ -20,8 +20,20 @@ export interface PlaceProgress {
   readonly deliveredAt: number | null
 }
 
+/** Metadata after which the messages of one statement end, in bytes. */
+const FOLLOWING_BYTES = 262_144
+
 const FOLLOWING = `
-SELECT * FROM messages WHERE conversation_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`
+SELECT p.*
+FROM (
+  SELECT m.id, m.seq, m.sender_id, m.metadata, m.created_at, count(*) OVER () AS found,
+    sum(octet_length(m.metadata)) OVER (ORDER BY m.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+  FROM (
+    SELECT id, seq, sender_id, metadata, created_at FROM messages WHERE conversation_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+  ) m
+) p
+WHERE p.bytes_before IS NULL OR p.bytes_before < $4
+ORDER BY p.seq`
 
 const NEXT_WITH_KEY = `
 SELECT c.last_seq, (
@@ -49,6 +61,14 @@ WITH held AS MATERIALIZED (
 UPDATE messages m SET metadata = $4 FROM held WHERE m.conversation_id = held.id AND m.seq = $3
 RETURNING m.seq`
 
+export type FollowingMessage = Pick<StoredMessage, "createdAt" | "id" | "metadata" | "senderId" | "seq">
+
+export interface Following {
+  readonly messages: ReadonlyArray<FollowingMessage>
+  /** Whether there may be more messages. */
+  readonly more: boolean
+}
+
 /**
  * Reads the committed messages of direct conversations in order, for rooms that derive something from them. The caller
  * must check access.
@@ -56,12 +76,8 @@ RETURNING m.seq`
 export class ConversationFeed extends Context.Service<ConversationFeed, {
   /** The id of the direct conversation of two agents, whether it exists or not. */
   readonly direct: (one: string, other: string) => string
-  /** Messages above a seq, in order. */
-  readonly following: (
-    conversationId: string,
-    after: number,
-    limit: number
-  ) => Effect.Effect<ReadonlyArray<StoredMessage>, Unavailable>
+  /** Up to `limit` messages above a seq, in order, without their contents. They end early after 256 kB of metadata. */
+  readonly following: (conversationId: string, after: number, limit: number) => Effect.Effect<Following, Unavailable>
   /** The first message above a seq whose client_msg_id begins with `prefix`, and the newest seq in the same snapshot. */
   readonly nextWithKey: (
     conversationId: string,
@@ -90,7 +106,10 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
     ConversationFeed,
     Effect.gen(function*() {
       const database = yield* Database
-      const following = database.prepared<MessageRow>("feed_following", FOLLOWING)
+      const following = database.prepared<Pick<MessageRow, "created_at" | "id" | "metadata" | "sender_id" | "seq"> & { found: number }>(
+        "feed_following",
+        FOLLOWING
+      )
       const nextWithKey = database.prepared<{ last_seq: number; seq: number | null }>("feed_next_with_key", NEXT_WITH_KEY)
       const at = database.prepared<MessageRow>("feed_at", AT)
       const progress = database.prepared<{ i: number; last_seq: number | null; delivered_at: number | null }>(
@@ -101,7 +120,10 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
       return ConversationFeed.of({
         direct: makeDirectIds((yield* Secrets).conversationIds),
         following: (conversationId, after, limit) =>
-          Effect.map(following([conversationId, after, limit]), (rows) => rows.map(storedMessage)),
+          Effect.map(following([conversationId, after, limit, FOLLOWING_BYTES]), (rows) => ({
+            messages: rows.map(({ created_at, id, metadata, sender_id, seq }) => ({ id, seq, senderId: sender_id, metadata, createdAt: created_at })),
+            more: rows.length === limit || rows.length < (rows[0]?.found ?? 0)
+          })),
         nextWithKey: (conversationId, after, prefix) =>
           Effect.map(nextWithKey([conversationId, after, prefix]), ([row]) => ({
             lastSeq: row?.last_seq ?? 0,

@@ -11,7 +11,7 @@ import { Database } from "#ground/database/Sql"
 import { Forbidden, Unavailable } from "#ground/wire/WireError"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
-import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark, type ReadSlice, SLICE_ROWS } from "./DeliveriesRepo.ts"
+import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark, type ReadSlice, SLICE_ROWS, type WaitingPage } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { toReadReceipt } from "./ReadReceipt.ts"
 
@@ -26,7 +26,8 @@ export const LAST_COMMITS = "5 seconds"
 /** Bytes of contents after which a page of an inbox ends. While the process renders a page, it does nothing else. */
 const PAGE_BYTES = 262_144
 
-type Within = (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
+/** Wraps the query for a page. */
+export type Within = (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
 
 /** Reads inboxes, and stores acknowledgements and reads. Each envelope has a number in its recipient's inbox. */
 export class Deliveries extends Context.Service<Deliveries, {
@@ -41,6 +42,13 @@ export class Deliveries extends Context.Service<Deliveries, {
     limit: number,
     within?: Within
   ) => Effect.Effect<InboxPage | undefined, Unavailable>
+  /** Reads up to `limit` undelivered envelopes above a number, without the texts of their messages. Undefined for an unknown agent. */
+  readonly waiting: (agentId: string, after: number, limit: number) => Effect.Effect<WaitingPage | undefined, Unavailable>
+  /** Reads those of these envelopes that are still undelivered, in order, with their texts: 256 kB at most. */
+  readonly chosen: (
+    agentId: string,
+    numbers: ReadonlyArray<number>
+  ) => Effect.Effect<Pick<InboxPage, "isLast" | "rows">, Unavailable>
   /** The pull inbox: SyncRows as JSON texts, oldest first (wire.md C.6). */
   readonly sync: (
     agentId: string,
@@ -120,6 +128,11 @@ export class Deliveries extends Context.Service<Deliveries, {
         return after === 0 ? Effect.andThen(acks.underWay(agentId), read) : read
       }
 
+      const waiting = (agentId: string, after: number, limit: number) => {
+        const read = repo.waiting(agentId, after, limit)
+        return after === 0 ? Effect.andThen(acks.underWay(agentId), read) : read
+      }
+
       const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
         Effect.withFiber((fiber) =>
           Effect.callback((resume) => {
@@ -173,6 +186,8 @@ export class Deliveries extends Context.Service<Deliveries, {
       return Deliveries.of({
         ids,
         page: (agentId, after, limit, within) => pageOf(agentId, after, limit, PAGE_BYTES, within),
+        waiting,
+        chosen: (agentId, numbers) => numbers.length === 0 ? Effect.succeed({ rows: [], isLast: true }) : repo.chosen(agentId, numbers, PAGE_BYTES),
         render,
         sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
           const from = after === undefined ? 0 : ids.decode(agentId, after)

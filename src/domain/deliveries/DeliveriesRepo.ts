@@ -13,6 +13,20 @@ export interface Pending {
   readonly message: StoredMessage
 }
 
+/** An undelivered envelope with what is known about its message without its content and metadata. */
+export interface Waiting {
+  readonly inboxNo: number
+  readonly message: Pick<StoredMessage, "conversationId" | "createdAt" | "seq" | "senderId" | "type">
+}
+
+export interface WaitingPage {
+  /** The newest number when the page was read. This page and later ones have every undelivered envelope up to that number. */
+  readonly lastInboxNo: number
+  readonly rows: ReadonlyArray<Waiting>
+  /** Whether no envelope above the page was undelivered. */
+  readonly isLast: boolean
+}
+
 export interface InboxPage {
   /** The newest number when the page was read. This page and later ones have every undelivered envelope up to that number. */
   readonly lastInboxNo: number
@@ -90,6 +104,33 @@ FROM (
   WHERE b.agent_id = $1
 ) p
 WHERE p.bytes_before IS NULL OR p.bytes_before < $4
+ORDER BY p.no`
+
+/** Reads as few bytes of each envelope as possible, so that a statement can go through many of them. */
+const WAITING = `
+SELECT b.last_no, b.delivered_through, e.no, e.conversation_id, e.seq, m.sender_id, m.type, m.created_at
+FROM inboxes b
+LEFT JOIN LATERAL (
+  SELECT no, conversation_id, seq FROM envelopes
+  WHERE recipient_id = b.agent_id AND no > GREATEST($2, b.delivered_through) AND delivered_at IS NULL
+  ORDER BY no LIMIT $3
+) e ON true
+LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
+WHERE b.agent_id = $1
+ORDER BY e.no`
+
+const CHOSEN = `
+SELECT p.*
+FROM (
+  SELECT e.no, m.*, count(*) OVER () AS found,
+    sum(octet_length(m.content) + octet_length(m.metadata)) OVER (ORDER BY e.no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+  FROM envelopes e
+  JOIN LATERAL (
+    SELECT * FROM messages WHERE conversation_id = e.conversation_id AND seq = e.seq OFFSET 0
+  ) m ON true
+  WHERE e.recipient_id = $1 AND e.no = ANY ($2::bigint[]) AND e.delivered_at IS NULL
+) p
+WHERE p.bytes_before IS NULL OR p.bytes_before < $3
 ORDER BY p.no`
 
 /**
@@ -287,6 +328,17 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
    * message that reaches `maxBytes` of contents and metadata.
    */
   readonly page: (agentId: string, after: number, limit: number, maxBytes: number) => Effect.Effect<InboxPage | undefined, Unavailable>
+  /** Reads undelivered envelopes above a number, in order, without their texts. Undefined for an unknown agent. */
+  readonly waiting: (agentId: string, after: number, limit: number) => Effect.Effect<WaitingPage | undefined, Unavailable>
+  /**
+   * Reads those of these envelopes that are still undelivered, in order. The answer ends with the message that reaches `maxBytes` of
+   * contents and metadata.
+   */
+  readonly chosen: (
+    agentId: string,
+    numbers: ReadonlyArray<number>,
+    maxBytes: number
+  ) => Effect.Effect<Pick<InboxPage, "isLast" | "rows">, Unavailable>
   readonly acknowledge: (batch: ReadonlyArray<Ack>, lockMs: number) => Effect.Effect<void, SqlError.SqlError>
   /**
    * Marks the undelivered envelopes up to and including a number as delivered, among the next `most` envelopes. Returns
@@ -318,7 +370,17 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       const page = database.prepared<
         MessageRow & { last_no: number; undelivered: number; delivered_through: number; no: number | null; found: number }
       >("inbox_page", PAGE)
+      const waiting = database.prepared<
+        & { last_no: number; delivered_through: number }
+        & ({ no: null } | { no: number; conversation_id: string; seq: number; sender_id: string; type: StoredMessage["type"]; created_at: number })
+      >("inbox_waiting", WAITING)
+      const chosen = database.prepared<MessageRow & { no: number; found: number }>("inbox_chosen", CHOSEN)
       const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
+      /** Moves `delivered_through` to the envelope before the first undelivered one, if a read had to skip many delivered ones. */
+      const catchUp = (agentId: string, after: number, first: { delivered_through: number; last_no: number; no: number | null }) => {
+        const clear = (first.no ?? first.last_no + 1) - 1
+        return after <= first.delivered_through && clear - first.delivered_through > CATCH_UP ? deliveredThrough([agentId, clear]) : Effect.void
+      }
       const acknowledge = database.raw("acknowledge", ACKNOWLEDGE)
       const through = database.prepared<{ acked: number; edge: number | null }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
       const read = database.raw<
@@ -341,13 +403,27 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           if (first === undefined) return undefined
           const pending: Array<Pending> = []
           for (const row of rows) if (row.no !== null) pending.push({ inboxNo: row.no, message: storedMessage(row) })
-          const clear = (first.no ?? first.last_no + 1) - 1
-          if (after <= first.delivered_through && clear - first.delivered_through > CATCH_UP) {
-            yield* deliveredThrough([agentId, clear])
-          }
+          yield* catchUp(agentId, after, first)
           const isLast = pending.length < limit && pending.length === (first.no === null ? 0 : first.found)
           return { lastInboxNo: first.last_no, undelivered: first.undelivered, rows: pending, isLast }
         }),
+        waiting: Effect.fnUntraced(function*(agentId, after, limit) {
+          const rows = yield* waiting([agentId, after, limit])
+          const [first] = rows
+          if (first === undefined) return undefined
+          yield* catchUp(agentId, after, first)
+          const found = rows.flatMap((row): ReadonlyArray<Waiting> =>
+            row.no === null ? [] : [{
+              inboxNo: row.no,
+              message: { conversationId: row.conversation_id, createdAt: row.created_at, seq: row.seq, senderId: row.sender_id, type: row.type }
+            }])
+          return { lastInboxNo: first.last_no, rows: found, isLast: found.length < limit }
+        }),
+        chosen: (agentId, numbers, maxBytes) =>
+          Effect.map(chosen([agentId, numbers, maxBytes]), (rows) => ({
+            rows: rows.map((row) => ({ inboxNo: row.no, message: storedMessage(row) })),
+            isLast: rows.length === (rows[0]?.found ?? 0)
+          })),
         acknowledge: (batch, lockMs) =>
           Effect.asVoid(
             acknowledge([JSON.stringify(batch.map(({ agentId, at, inboxNo }) => ({ agent: agentId, no: inboxNo, at }))), lockMs])

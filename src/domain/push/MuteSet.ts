@@ -22,6 +22,11 @@ export class MuteSet {
     this.until?.delete(targetId)
   }
 
+  /** Whether there is certainly no mute. A mute that has ended may still count as one. */
+  get isEmpty(): boolean {
+    return this.until === undefined || this.until.size === 0
+  }
+
   /** Whether this sender, or all of this conversation, is muted now. */
   covers(senderId: string, conversationId: string): boolean {
     const { until } = this

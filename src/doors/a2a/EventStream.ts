@@ -5,13 +5,17 @@ import { EventStream } from "#ground/http/DeferredResponse"
 import type { Call } from "./Call.ts"
 import type { Failure } from "./Failure.ts"
 import type { Streamed } from "./Operations.ts"
-import { isFinal } from "./Task.ts"
+import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
+import { isFinal, LOG } from "./Task.ts"
 import { Tasks } from "./Tasks.ts"
 import { makeTaskView } from "./TaskView.ts"
 import { follow, type TaskWatch, TaskWatches } from "./TaskWatches.ts"
 
 /** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md N). */
 const COMMENT_MS = 20_000
+
+/** The messages that the events of one read may show. */
+const CHANGES: LargeAnswer = { usual: LOG, max: LOG, bytes: "message" }
 
 const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
@@ -22,6 +26,7 @@ const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering"
  */
 export const makeEventStream = Effect.gen(function*() {
   const tasks = yield* Tasks
+  const reads = yield* LargeReads
   const watches = yield* TaskWatches
   const view = makeTaskView(tasks, yield* Attachments)
   const run = Effect.runForkWith(yield* Effect.context<never>())
@@ -31,7 +36,7 @@ export const makeEventStream = Effect.gen(function*() {
     let pushed = task.changes
     return follow(tasks, side, watch, Effect.fnUntraced(function*(now) {
       if (now.changes > pushed) {
-        const events = yield* Effect.result(view.events(now, pushed))
+        const events = yield* Effect.result(reads.during(watch.agentId, CHANGES, view.events(now, pushed)))
         if (events._tag === "Failure") {
           watch.seen = ""
           return false

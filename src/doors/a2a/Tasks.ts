@@ -2,7 +2,7 @@ import { Clock, Context, Data, Effect, Layer } from "effect"
 import { Database } from "#ground/database/Sql"
 import { Agents } from "#domain/agents/Agents"
 import type { Batch } from "#ground/cluster/Job"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
+import { ConversationFeed, type FollowingMessage } from "#domain/conversations/ConversationFeed"
 import type { StoredMessage } from "#domain/messages/Message"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
@@ -99,13 +99,13 @@ export class Tasks extends Context.Service<Tasks, {
 
       /** The messages that follow those taken into account. While no task is open, skips to the next message that can begin a task. */
       const news = Effect.fnUntraced(function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
-        if (open) return { from: through, rows: yield* feed.following(conversationId, through, PAGE) }
+        if (open) return { from: through, ...yield* feed.following(conversationId, through, PAGE) }
         const next = yield* feed.nextWithKey(conversationId, through, KEY_PREFIX)
-        if (next.seq === null) return { from: Math.max(through, next.lastSeq), rows: [] }
-        return { from: next.seq - 1, rows: yield* feed.following(conversationId, next.seq - 1, PAGE) }
+        if (next.seq === null) return { from: Math.max(through, next.lastSeq), messages: [], more: false }
+        return { from: next.seq - 1, ...yield* feed.following(conversationId, next.seq - 1, PAGE) }
       })
 
-      const posted = (message: StoredMessage, sides: readonly [string, string]): Posted => ({
+      const posted = (message: FollowingMessage, sides: readonly [string, string]): Posted => ({
         id: message.id,
         seq: message.seq,
         senderId: message.senderId,
@@ -151,7 +151,7 @@ export class Tasks extends Context.Service<Tasks, {
         for (let tries = 0; tries < TRIES;) {
           const head = yield* repo.head(conversationId)
           if (head === undefined) return undefined
-          const { from, rows } = yield* news(conversationId, head)
+          const { from, messages: rows, more } = yield* news(conversationId, head)
           const messages = rows.map((row) => posted(row, [callerId, recipientId]))
           let open = messages.length === 0 ? [] : yield* openFor(conversationId, messages)
           const before = new Map(open.map(({ changes, id }) => [id, changes]))
@@ -163,7 +163,6 @@ export class Tasks extends Context.Service<Tasks, {
             changed.set(task.id, { task, before: before.get(task.id) ?? 0 })
           }
           const through = rows.at(-1)?.seq ?? from
-          const more = rows.length === PAGE
           if (!more && changed.size === 0 && through - head.through < WORTH_A_WRITE) return { ...head, through }
           const stored = yield* store(conversationId, head, through, [...changed.values()])
           if (stored !== undefined && !more) return stored

@@ -23,6 +23,7 @@ import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { bearerOf } from "#ground/wire/Bearer"
 import { Forbidden, MethodNotAllowed, type RateLimited, type Unauthorized, type Unavailable } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
+import { answerConstant, constantRequestOf } from "./ConstantAnswer.ts"
 import { makeEventMethods } from "./events/EventMethods.ts"
 import { MAX_INLINE } from "./tools/FileTools.ts"
 import { idOf, INVALID_PARAMS, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
@@ -104,9 +105,9 @@ const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
 
 /**
  * The handlers of `POST /mcp`, for agents, and `POST /mcp/join`, for programs without a key (wire.md M). They differ in who the caller is
- * and in the tools. A handler finds the caller of a request and counts the request. Then it answers in one of three ways: a plain call of a
- * tool by itself, and other requests by the library, for older revisions (OlderRequest.ts) or for the revision of 2026 (ModernRequest.ts).
- * It keeps no sessions, so any node can answer a request.
+ * and in the tools. A handler finds the caller of a request and counts the request. Then it answers in one of four ways: a plain call of a
+ * tool by itself, a list that never changes from memory (ConstantAnswer.ts), and other requests by the library, for older revisions
+ * (OlderRequest.ts) or for the revision of 2026 (ModernRequest.ts). It keeps no sessions, so any node can answer a request.
  */
 export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
   Effect.gen(function*() {
@@ -220,10 +221,16 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const kind = kindOf(request, message)
       const plain = plainCallOf(kind, request.headers, message, admitted.toolNamed)
       if (plain !== undefined) return answerPlain(plain, admitted)
+      const version = request.headers["mcp-protocol-version"]
+      const constant = constantRequestOf(kind, request.headers, message, admitted.structured)
+      if (constant !== undefined) {
+        return answerConstant(constant, admitted, (listed) =>
+          kind.kind === "legacy" ? answerOlder(version, listed, admitted) : answerModern(request.headers, listed, admitted))
+      }
       if (kind.kind !== "legacy") return answerModern(request.headers, message, admitted)
       // Notifications and responses of the older revisions have no effect, because the server keeps no state between requests.
       return idOf(body) !== null && typeof method === "string"
-        ? answerOlder(request.headers["mcp-protocol-version"], message as JSONRPCRequest, admitted)
+        ? answerOlder(version, message as JSONRPCRequest, admitted)
         : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
     })
 

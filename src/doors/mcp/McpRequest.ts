@@ -14,7 +14,7 @@ export interface McpRequest {
   /** The tool of this name; undefined if the request knows no such tool. */
   readonly toolNamed: (name: string) => ReadyTool | undefined
   /** What the request knows. */
-  readonly toolset: Pick<Toolset<never>, "knows" | "listed" | "listedWithStructure">
+  readonly toolset: Pick<Toolset<never>, "constants" | "knows" | "listed" | "listedWithStructure">
   /** What the server says about itself to the client. */
   readonly instructions: () => string
   readonly events: EventMethods

@@ -13,7 +13,7 @@ import type { ToolApi } from "./tools/Tool.ts"
 /** The parts of a message that decide how it is answered. They are unchecked. */
 export interface ModernMessage {
   readonly method?: unknown
-  readonly params?: { readonly name?: unknown; readonly notifications?: unknown }
+  readonly params?: { readonly [name: string]: unknown; readonly name?: unknown; readonly notifications?: unknown } | undefined
 }
 
 /** Reads the library's output as soon as it is there. Unread output then waits only in `stream`, which has a bound. */

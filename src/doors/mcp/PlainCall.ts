@@ -23,6 +23,21 @@ export interface PlainCall {
 
 const MODERN_MARK = { resultType: "complete", _meta: { "io.modelcontextprotocol/serverInfo": ABOUT } }
 
+/** Whether a request is of an older revision that this server supports. */
+export const isOlder = (kind: InboundClassificationOutcome, headers: Headers.Headers): boolean => {
+  const version = headers["mcp-protocol-version"]
+  return kind.kind === "legacy" && kind.reason === "no-claim" && (version === undefined || OLDER.includes(version))
+}
+
+/** Whether a request is of the revision of 2026, with headers that match its method. */
+export const isPlainModern = (kind: InboundClassificationOutcome, headers: Headers.Headers, method: string): boolean =>
+  kind.kind === "modern" && kind.messageKind === "request" && kind.classification.revision === MODERN &&
+  headers["mcp-protocol-version"] === MODERN && headers["mcp-method"] === method
+
+/** Whether the token for progress notifications is absent or valid. */
+export const progressTokenIsValid = ({ progressToken: token }: { readonly progressToken?: unknown }): boolean =>
+  token === undefined || typeof token === "string" || Number.isInteger(token)
+
 /**
  * The call, if the request is a plain call: a known tool, arguments, headers that match the body, and no progress notifications.
  * The library would give the same answer (test/mcp/Protocol.test.ts) for three times the processor time. It answers all other requests,
@@ -39,16 +54,12 @@ export const plainCallOf = (
   const { _meta: meta, arguments: given = {}, name } = params
   const tool = typeof name === "string" ? toolNamed(name) : undefined
   if (tool === undefined || !Predicate.isObject(given)) return undefined
-  const version = headers["mcp-protocol-version"]
   if (kind.kind === "modern") {
-    return kind.messageKind === "request" && kind.classification.revision === MODERN && version === MODERN &&
-        headers["mcp-method"] === method && headers["mcp-name"] === name && Predicate.isObject(meta) && !("progressToken" in meta)
+    return isPlainModern(kind, headers, method) && headers["mcp-name"] === name && Predicate.isObject(meta) && !("progressToken" in meta)
       ? { id, tool, given, mark: MODERN_MARK }
       : undefined
   }
-  return kind.kind === "legacy" && kind.reason === "no-claim" && meta === undefined && (version === undefined || OLDER.includes(version))
-    ? { id, tool, given, mark: {} }
-    : undefined
+  return isOlder(kind, headers) && meta === undefined ? { id, tool, given, mark: {} } : undefined
 }
 
 const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })

@@ -12,6 +12,8 @@ export interface Toolset<Api> {
   readonly listed: ReadonlyArray<object>
   /** The tools as `tools/list` shows them to a client that asked for structured results. */
   readonly listedWithStructure: ReadonlyArray<object>
+  /** The beginnings of answers that are always the same for this set, up to the id of the request (ConstantAnswer.ts). */
+  readonly constants: Map<string, Buffer>
   /** Whether a text can name this: a tool of the set, or `acknowledge_through` if a wait of the set has this argument. */
   readonly knows: (name: string) => boolean
 }
@@ -65,7 +67,7 @@ const makeToolset = <Api>(given: ReadonlyArray<Tool<Api>>): Toolset<Api> => {
       properties: Object.fromEntries(Object.entries(propertiesOf(tool.inputSchema)).map(([name, property]) => [name, known(property)]))
     }
   }]))
-  return { tools, listed: shown(tools.values(), false), listedWithStructure: shown(tools.values(), true), knows }
+  return { tools, listed: shown(tools.values(), false), listedWithStructure: shown(tools.values(), true), constants: new Map(), knows }
 }
 
 /** The toolsets that clients asked for, by the names of their sets in the order of SETS: at most one for each combination. */

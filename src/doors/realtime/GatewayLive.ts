@@ -16,8 +16,9 @@ import { Config } from "#ground/platform/Config"
 import { catchingUp, countClosed } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { forRequest } from "#ground/platform/RequestId"
+import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { bearerOf } from "#ground/wire/Bearer"
-import { MethodNotAllowed, Unauthorized, ValidationFailed } from "#ground/wire/WireError"
+import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from "#ground/wire/WireError"
 import { refuse } from "#ground/wire/WireErrors"
 import { makeAdmission, NO_HELLO, UNCHECKED } from "./Admission.ts"
 import { type FrameSource, makeClientFrames } from "./ClientFrames.ts"
@@ -34,8 +35,10 @@ const CHECK = "5 seconds"
 /** Bounds of a message's fragments, and of the pieces in which a frame arrives. Each takes some 400 bytes of memory besides its content. */
 const MAX_FRAGMENTS = 64
 const MAX_CHUNKS = 512
-/** How many sessions read their backlog at once. */
+/** How many sessions of the node read their backlog at once. Those of one agent also need a slot of the agent for each page. */
 const READERS = 8
+/** The memory that a page of a backlog may take. */
+const BACKLOG_PAGE: LargeAnswer = { usual: 1, max: 1, bytes: 1_048_576 }
 const DRAIN_MS = 5_000
 /** The time over which a stopping server spreads the closing of its sockets, in milliseconds. */
 const SPREAD_MS = 2_000
@@ -60,6 +63,8 @@ export const GatewayLive = Layer.effect(
     const deliveries = yield* Deliveries
     const conversations = yield* Conversations
     const presences = yield* Presences
+    const reads = yield* LargeReads
+    const readers = Semaphore.makeUnsafe(READERS)
     const waiters = yield* Waiters
     const runFork = Effect.runForkWith(yield* Effect.context<never>())
     const logDefectOf = (defect: unknown) => Effect.logError("Work for a socket failed", Cause.die(defect))
@@ -94,7 +99,8 @@ export const GatewayLive = Layer.effect(
       pingMs: heartbeats.pingMs,
       session: {
         deliveries,
-        readers: Semaphore.makeUnsafe(READERS),
+        inSlot: (agentId, query) =>
+          Effect.catchTag(reads.during(agentId, BACKLOG_PAGE, readers.withPermits(1)(query)), "RateLimited", () => Effect.fail(new Unavailable())),
         fork,
         backlogBytes: config.SOCKETS_BACKLOG_BYTES,
         unsentBytes: config.SOCKETS_UNSENT_BYTES,

@@ -1,9 +1,9 @@
-import { Cause, Effect, Schedule, type Semaphore } from "effect"
+import { Cause, Effect, Schedule } from "effect"
 import type { WebSocket } from "ws"
 import type { LiveAgent, LiveSession, SocketState } from "#domain/push/LiveAgent"
 import { turn } from "#domain/messages/MessagePage"
 import { messageFrame, type MessagePosition, type Rendered } from "#domain/messages/Message"
-import type { Deliveries } from "#domain/deliveries/Deliveries"
+import type { Deliveries, Within } from "#domain/deliveries/Deliveries"
 import { isStorable } from "#ground/wire/Text"
 import type { CloseReason } from "#domain/agents/Sessions"
 import { SocketWriter, type UnsentBounds } from "./SocketWriter.ts"
@@ -49,8 +49,8 @@ export interface SessionOrigin {
 /** The services and limits of its node that a session uses. */
 export interface SessionDependencies extends UnsentBounds {
   readonly deliveries: Deliveries["Service"]
-  /** Bounds how many sessions read their backlog at once. */
-  readonly readers: Semaphore.Semaphore
+  /** Runs a query for a page of the agent's backlog when the agent and the node may read one more. */
+  readonly inSlot: (agentId: string, ...of: Parameters<Within>) => ReturnType<Within>
   readonly fork: (effect: Effect.Effect<void>) => void
 }
 
@@ -319,9 +319,10 @@ export class SocketSession implements LiveSession {
     const { agent, deps } = this
     return Effect.gen({ self: this }, function*() {
       while (!this.writer.closed) {
-        // The permit covers only the query, so that a socket that accepts a page slowly does not keep others from
-        // reading theirs.
-        const page = yield* deps.deliveries.page(agent.id, this.cursor, PAGE, (query) => deps.readers.withPermits(1)(query))
+        // The slot covers only the query, so that a socket that accepts a page slowly does not keep others from
+        // reading theirs. A socket may have closed while it waited.
+        const page = yield* deps.deliveries.page(agent.id, this.cursor, PAGE, (query) =>
+          deps.inSlot(agent.id, Effect.suspend(() => this.writer.closed ? Effect.undefined : query)))
         if (page === undefined) return
         for (const row of yield* deps.deliveries.render(page)) {
           if (row.inboxNo <= this.cursor) continue

@@ -5,14 +5,16 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import type { LiveAgent } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { LargeReads } from "#ground/rates/LargeReads"
+import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Unauthorized } from "#ground/wire/WireError"
 import { type InboxListener, Listener, makeListeners, TOO_MANY, type WaitRefusal } from "./Listeners.ts"
 
 /** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
 const TICK = "100 millis"
-/** Undelivered messages read at once while looking for one that is not muted. */
-const PAGE = 100
+/** Undelivered messages that one statement goes through while it looks for one that is not muted. */
+const PAGE = 250
+/** The memory that such a statement may take. */
+const SEARCH: LargeAnswer = { usual: PAGE, max: PAGE, bytes: 1_024 }
 /** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
 const TURNED_AWAY = "1 second"
 
@@ -113,7 +115,9 @@ export class Waiters extends Context.Service<Waiters, {
       const search = Effect.fnUntraced(function*(listener: Listener, after: number) {
         let from = after
         while (true) {
-          const page = yield* deliveries.page(listener.agent.id, from, PAGE)
+          // One message is enough if the agent mutes nothing.
+          const most = listener.agent.mutes?.isEmpty === false ? PAGE : 1
+          const page = yield* deliveries.waiting(listener.agent.id, from, most)
           if (page === undefined) return { found: false, read: from }
           for (const { message } of page.rows) {
             if (listener.agent.mutes?.covers(message.senderId, message.conversationId) !== true) return { found: true, read: from }
@@ -138,7 +142,7 @@ export class Waiters extends Context.Service<Waiters, {
           if (reason?.text === TOO_MANY) return yield* tooMany()
           return moved
         }
-        const { found, read } = yield* search(listener, wait.read)
+        const { found, read } = yield* reads.during(listener.agent.id, SEARCH, search(listener, wait.read))
         wait.read = read
         listener.reached = Math.max(listener.reached, read)
         if (found) {

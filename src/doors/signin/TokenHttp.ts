@@ -8,6 +8,7 @@ import { scopeText } from "#domain/oauth/Scopes"
 import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { NO_STORE } from "#ground/wire/Uncached"
+import { MAX_FORM_BYTES, readForm, repeatedIn } from "./Form.ts"
 import { OAuthLimits } from "./OAuthLimits.ts"
 import { REGISTER, REVOKE, TOKEN } from "./OAuthProtocol.ts"
 
@@ -17,6 +18,7 @@ const json = (status: number, body: object, headers: Readonly<Record<string, str
 const refuse = (status: number, error: string, message: string, headers?: Readonly<Record<string, string>>) =>
   json(status, { error, error_description: message }, headers)
 
+const TOO_LONG = `The form has more than ${MAX_FORM_BYTES} bytes.`
 const UNKNOWN_CLIENT = "This server does not know the client, or its secret is wrong. Register again."
 
 /** A part of the credentials in the Authorization header, which is encoded as in a form (RFC 6749, 2.3.1). */
@@ -70,7 +72,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     const connections = yield* Connections
     const limits = yield* OAuthLimits
     if (!offersOAuth(config)) return
-    const form = (request: HttpServerRequest.HttpServerRequest) => Effect.map(Effect.orDie(request.text), (text) => new URLSearchParams(text))
+    const form = (request: HttpServerRequest.HttpServerRequest) => Effect.map(Effect.orDie(request.text), readForm)
 
     yield* router.add("POST", REGISTER, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
@@ -100,8 +102,9 @@ export const TokenHttp = HttpRouter.use((router) =>
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
       const given = yield* form(request)
+      if (given === undefined) return refuse(400, "invalid_request", TOO_LONG)
       const { authorization } = request.headers
-      const repeated = [...new Set(given.keys())].find((name) => name !== "resource" && given.getAll(name).length > 1)
+      const repeated = repeatedIn(given)
       if (repeated !== undefined) return refuse(400, "invalid_request", `${repeated} is given more than once.`)
       const credentials = credentialsOf(authorization, given)
       if (credentials === undefined || !clients.authenticate(credentials)) return unknownClient(authorization)
@@ -131,7 +134,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     yield* router.add("POST", REVOKE, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
-      const given = yield* form(request)
+      const given = (yield* form(request)) ?? new URLSearchParams()
       yield* connections.revoke(given.get("token") ?? "", credentialsOf(request.headers["authorization"], given)?.clientId)
       // RFC 7009, 2.2: the answer does not tell whether there was such a token.
       return json(200, {})

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Exit, type Fiber, Layer, References, Scope, Semaphore } from "effect"
+import { Clock, Context, Effect, Exit, type Fiber, Layer, References, Scope } from "effect"
 import { type ShardId as ShardIds, Sharding, ShardId } from "effect/cluster"
 import { randomOf } from "../../../test/support/Random.ts"
 import { FakeSocket } from "../../../test/support/FakeSocket.ts"
@@ -394,7 +394,7 @@ export class World {
     const socket = new ClientSocket(this, `a socket of ${id} at ${node.process}`)
     const dependencies: SessionDependencies = {
       deliveries: this.database.deliveries,
-      readers: Semaphore.makeUnsafe(8),
+      inSlot: (_, query) => query,
       fork: node.fork,
       backlogBytes: 1_000_000_000,
       unsentBytes: 1_000_000_000,

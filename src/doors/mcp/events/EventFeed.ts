@@ -1,18 +1,27 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { Agents } from "#domain/agents/Agents"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import type { Waiting } from "#domain/deliveries/DeliveriesRepo"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { MuteSet } from "#domain/push/MuteSet"
 import { Replies } from "#domain/replies/Replies"
+import { turn } from "#ground/database/CommitQueue"
+import type { LargeAnswer } from "#ground/rates/LargeReads"
 import type { Unavailable } from "#ground/wire/WireError"
 import { decodeCursor, encodeCursor, type Position } from "./EventCursor.ts"
 import type { EventType } from "./EventTypes.ts"
-import { type Candidate, isReported, type Occurrence, type Owner, received, waiting } from "./Occurrence.ts"
+import { type Candidate, isRead, isSelected, mentions, type Occurrence, type Owner, type ReadCandidate, received, waiting } from "./Occurrence.ts"
 
-/** Messages that one statement reads: at least, and at most. */
-const PAGE = { least: 10, most: 100 }
-/** Messages that one look reads. A longer inbox is reported by the looks that follow. */
+/** Messages that one look goes through. A longer inbox is reported by the looks that follow. */
 const MAX_READ = 1_000
+/** Messages that the first statement of a look goes through, and each later one. Their texts are not read. */
+const PAGE = { first: 100, later: 250 }
+/** Messages among which one statement reads texts. */
+const MAX_CHOSEN = 100
+/** Statements of one look that read texts, each 256 kB at most. */
+const MAX_TEXT_READS = 4
+/** The memory that a look may take. A caller of `look` and `again` runs it in a slot of the owner. */
+export const LOOK: LargeAnswer = { usual: 1, max: 1, bytes: 2_097_152 }
 /** The inbox of an agent with a lease is read again after this time at the latest, because a lease can end early. */
 const LEASE_MS = 15_000
 
@@ -89,7 +98,39 @@ export class EventFeed extends Context.Service<EventFeed, {
         return mutes
       })
 
-      /** Up to `limit` messages to report after a number and up to another. */
+      /** The messages that a subscription can report among these. `skipped` says whether some were left out because of their age. */
+      const select = Effect.fnUntraced(function*(
+        owner: Owner,
+        { arguments: args }: EventType,
+        mutes: MuteSet,
+        rows: ReadonlyArray<Waiting>,
+        notBefore: number
+      ) {
+        const senders = yield* agents.byIds([...new Set(rows.map(({ message }) => message.senderId))])
+        const all = rows.map((row): Candidate => ({ ...row, senderHandle: senders.get(row.message.senderId)?.handle ?? "" }))
+          .filter((candidate) => isSelected(args, owner, (...of) => mutes.covers(...of), candidate))
+        // With `mentions_only`, only the text says whether an old message is left out.
+        const selected = args.mentionsOnly ? all : all.filter(({ message }) => message.createdAt >= notBefore)
+        return { selected, skipped: selected.length < all.length }
+      })
+
+      /** Reads as many of these messages as one statement may, and drops those that are delivered by now. */
+      const withTexts = (owner: Owner, some: ReadonlyArray<Candidate>) =>
+        Effect.map(deliveries.chosen(owner.id, some.map(({ inboxNo }) => inboxNo)), ({ isLast, rows }) => {
+          const messages = new Map(rows.map(({ inboxNo, message }) => [inboxNo, message]))
+          return {
+            through: (isLast ? some : rows).at(-1)?.inboxNo ?? 0,
+            whole: some.flatMap((candidate): ReadonlyArray<ReadCandidate> => {
+              const message = messages.get(candidate.inboxNo)
+              return message === undefined ? [] : [{ ...candidate, message }]
+            })
+          }
+        })
+
+      /**
+       * Up to `limit` messages to report after a number and up to another. Goes through the inbox without the texts of its messages, and
+       * reads the texts of the selected ones if the event needs them. The result has `more` if it ends at a bound.
+       */
       const read = Effect.fnUntraced(function*(
         owner: Owner,
         type: EventType,
@@ -97,23 +138,40 @@ export class EventFeed extends Context.Service<EventFeed, {
         limit: number,
         { notBefore = 0, through = Number.POSITIVE_INFINITY }: { readonly notBefore?: number; readonly through?: number }
       ) {
-        const found: Array<Candidate> = []
+        const { arguments: { mentionsOnly }, name } = type
+        const needsTexts = mentionsOnly || name === "message.received"
         const mutes = yield* mutesOf(owner.id)
-        let [no, skipped] = [from, false]
-        const size = Math.min(Math.max(limit, PAGE.least), PAGE.most)
-        for (let most = MAX_READ; most > 0; most -= size) {
-          const page = yield* deliveries.page(owner.id, no, size)
+        const found: Array<Candidate> = []
+        let [no, skipped, textReads] = [from, false, 0]
+        for (let [most, size] = [MAX_READ, PAGE.first]; most > 0; [most, size] = [most - size, Math.min(PAGE.later, most - size)]) {
+          const page = yield* deliveries.waiting(owner.id, no, size)
           if (page === undefined) return { found, no, skipped, more: false }
-          const senders = yield* agents.byIds([...new Set(page.rows.map(({ message }) => message.senderId))])
-          for (const { inboxNo, message } of page.rows) {
-            if (found.length === limit || inboxNo > through) return { found, no, skipped, more: true }
-            no = inboxNo
-            const candidate = { inboxNo, message, senderHandle: senders.get(message.senderId)?.handle ?? "" }
-            if (!isReported(type.arguments, owner, (...of) => mutes.covers(...of), candidate)) continue
-            if (message.createdAt < notBefore) skipped = true
-            else found.push(candidate)
+          const rows = page.rows.filter(({ inboxNo }) => inboxNo <= through)
+          const { selected, skipped: some } = yield* select(owner, type, mutes, rows, notBefore)
+          skipped ||= some
+          let rest = selected
+          while (rest.length > 0) {
+            const next = rest[0]!.inboxNo
+            if (found.length === limit || textReads === MAX_TEXT_READS) return { found, no: next - 1, skipped, more: true }
+            const few = rest.slice(0, mentionsOnly ? MAX_CHOSEN : limit - found.length)
+            if (!needsTexts) {
+              found.push(...few)
+              rest = rest.slice(few.length)
+              continue
+            }
+            textReads++
+            const { through: readThrough, whole } = yield* withTexts(owner, few)
+            for (const candidate of mentionsOnly ? whole.filter(({ message }) => mentions(owner, message)) : whole) {
+              if (candidate.message.createdAt < notBefore) skipped = true
+              else if (found.length === limit) return { found, no: candidate.inboxNo - 1, skipped, more: true }
+              else found.push(candidate)
+            }
+            rest = rest.filter(({ inboxNo }) => inboxNo > readThrough)
           }
+          no = page.rows.at(-1)?.inboxNo ?? no
+          if (rows.length < page.rows.length) return { found, no: through, skipped, more: true }
           if (page.isLast) return { found, no: Math.max(no, page.lastInboxNo), skipped, more: false }
+          yield* turn
         }
         return { found, no, skipped, more: true }
       })
@@ -135,7 +193,7 @@ export class EventFeed extends Context.Service<EventFeed, {
       /** The newest number of an agent's inbox. */
       const headOf = (agentId: string) => Effect.map(deliveries.heads([agentId]), (heads) => heads.get(agentId) ?? 0)
 
-      const one = (owner: Owner, type: EventType, candidate: Candidate) => received(type.arguments, owner, deliveries.ids, candidate)
+      const one = (owner: Owner, type: EventType, candidate: ReadCandidate) => received(type.arguments, owner, deliveries.ids, candidate)
 
       return EventFeed.of({
         again: Effect.fn("EventFeed.again")(function*(owner, type, subscription, from, through) {
@@ -144,7 +202,7 @@ export class EventFeed extends Context.Service<EventFeed, {
           if (first === undefined) return undefined
           const heldMs = yield* leaseOf(owner, type)
           if (heldMs !== undefined) return { heldMs }
-          return isEdge ? waiting(subscription, owner, [first, ...rest]) : one(owner, type, first)
+          return isEdge ? waiting(subscription, owner, [first, ...rest]) : isRead(first) ? one(owner, type, first) : undefined
         }),
         look: Effect.fn("EventFeed.look")(function*(owner, type, subscription, position, limit, notBefore = 0) {
           const held = (heldMs: number): Look => ({ reported: [], position, more: false, skipped: false, heldMs })
@@ -161,7 +219,7 @@ export class EventFeed extends Context.Service<EventFeed, {
           return {
             reported: isEdge
               ? [{ occurrence: waiting(subscription, owner, [first, ...rest]), after }]
-              : found.map((candidate) => ({ occurrence: one(owner, type, candidate), after: { no: candidate.inboxNo, reportedAt: null } })),
+              : found.filter(isRead).map((candidate) => ({ occurrence: one(owner, type, candidate), after: { no: candidate.inboxNo, reportedAt: null } })),
             position: after,
             // The next `inbox.waiting` has to wait for `quiet_seconds`.
             more: more && !isEdge,

@@ -2,14 +2,15 @@ import { Clock, Effect, Latch, Schedule } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
 import { Conversations } from "#domain/conversations/Conversations"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import type { Unauthorized } from "#ground/wire/WireError"
+import { LargeReads } from "#ground/rates/LargeReads"
+import type { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
 import { iso, isoOrNull, isStorable } from "#ground/wire/Text"
 import { standardKey } from "#domain/webhooks/Signature"
 import { TOO_MANY, type WaitRefusal } from "#doors/realtime/Listeners"
 import { Waiters } from "#doors/realtime/Waiters"
 import type { ToolApi } from "../tools/Tool.ts"
 import { Callbacks } from "./Callbacks.ts"
-import { EventFeed, type Start } from "./EventFeed.ts"
+import { EventFeed, LOOK, type Start } from "./EventFeed.ts"
 import { type EventRefusal, forbidden, invalidParams, resourceExhausted, unavailable, unsupported } from "./EventErrors.ts"
 import { EventSubscriptions } from "./EventSubscriptions.ts"
 import { type EventType, eventTypeOf, listed } from "./EventTypes.ts"
@@ -53,6 +54,9 @@ const failed = <A>(value: A | EventRefusal): value is EventRefusal =>
 /** The value, or a failure with the refusal. */
 const valid = <A>(value: A | EventRefusal): Effect.Effect<A, EventRefusal> => failed(value) ? Effect.fail(value) : Effect.succeed(value)
 
+const lookRefused = (failure: RateLimited | Unavailable): EventRefusal =>
+  failure._tag === "RateLimited" ? resourceExhausted("large answers under way", failure.details?.limit) : unavailable()
+
 const refusalOf = (failure: WaitRefusal): EventRefusal => {
   switch (failure._tag) {
     case "Unauthorized":
@@ -73,6 +77,7 @@ export const makeEventMethods = Effect.gen(function*() {
   const conversations = yield* Conversations
   const callbacks = yield* Callbacks
   const feed = yield* EventFeed
+  const reads = yield* LargeReads
   const subscriptions = yield* EventSubscriptions
   const waiters = yield* Waiters
   const clock = yield* Clock.Clock
@@ -104,8 +109,8 @@ export const makeEventMethods = Effect.gen(function*() {
   const notBefore = Effect.fnUntraced(function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {
     if (start.notBefore === 0 || type.name !== "message.received") return start
     const { position, reported: [first], skipped } = yield* Effect.mapError(
-      feed.look(agent, type, type.canonical, start.position, 1, start.notBefore),
-      unavailable
+      reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, start.position, 1, start.notBefore)),
+      lookRefused
     )
     return skipped ? { position: first === undefined ? position : { no: first.after.no - 1, reportedAt: null }, truncated: true } : start
   })
@@ -121,8 +126,8 @@ export const makeEventMethods = Effect.gen(function*() {
     const limit = Math.min((yield* valid(wholeOf(params, "maxEvents", 1))) ?? POLL.usual, POLL.max)
     const { notBefore, position: from, truncated } = yield* startOf(account, type, params)
     const { heldMs, more, position, reported, skipped } = yield* Effect.mapError(
-      feed.look(agent, type, type.canonical, from, limit, notBefore),
-      unavailable
+      reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, from, limit, notBefore)),
+      lookRefused
     )
     return {
       ...COMPLETE,
@@ -170,8 +175,8 @@ export const makeEventMethods = Effect.gen(function*() {
     while (!state.isOver) {
       news.closeUnsafe()
       const look = yield* Effect.catch(
-        feed.look(agent, type, type.canonical, position, STREAMED, start.notBefore),
-        () => Effect.as(tell("error", errorOf(unavailable())), undefined)
+        reads.during(agent.id, LOOK, feed.look(agent, type, type.canonical, position, STREAMED, start.notBefore)),
+        (failure) => Effect.as(tell("error", errorOf(lookRefused(failure))), undefined)
       )
       if (look?.skipped === true) yield* tell("active", { cursor: feed.cursorOf(agent, look.position), truncated: true })
       for (const { after, occurrence } of look?.reported ?? []) {

@@ -1,11 +1,12 @@
 import { Clock, Effect } from "effect"
+import { LargeReads } from "#ground/rates/LargeReads"
 import { iso } from "#ground/wire/Text"
 import type { Unavailable } from "#ground/wire/WireError"
 import type { Held, PostSource, Rendered, Rendering } from "#domain/webhooks/PostSources"
 import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import type { Position } from "./EventCursor.ts"
-import { EventFeed } from "./EventFeed.ts"
+import { EventFeed, LOOK } from "./EventFeed.ts"
 import { type Delivery, EventSubscriptionsRepo, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
 import { type EventType, eventTypeOf, storedEventType } from "./EventTypes.ts"
 import type { Owner } from "./Occurrence.ts"
@@ -18,6 +19,8 @@ export const SUBSCRIPTION = "X-MCP-Subscription-Id"
 const ENDED_MS = 15_000
 /** Two times of the next look that differ by less are treated as the same. */
 const SAME_MS = 1_000
+/** How long an event is held back if its owner has too many large answers under way. */
+const BUSY_MS = 1_000
 
 /** The part of an event that the outbox stores: the event reports inbox numbers above `from` and up to `through`. */
 interface Subject {
@@ -47,16 +50,23 @@ export const acceptedPosition = (stored: StoredSubscription, { subject }: Delive
 export const makeEventPosts = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const feed = yield* EventFeed
+  const reads = yield* LargeReads
   const repo = yield* EventSubscriptionsRepo
   const webhooks = yield* Webhooks
   const now = () => clock.currentTimeMillisUnsafe()
+
+  const inSlot = <A>(owner: Owner, look: Effect.Effect<A, Unavailable>): Effect.Effect<A | Held, Unavailable> =>
+    Effect.catchTag(reads.during(owner.id, LOOK, look), "RateLimited", () => Effect.succeed({ heldMs: BUSY_MS }))
 
   const fill = Effect.fnUntraced(function*(webhookId: string) {
     const stored = yield* repo.ofWebhook(webhookId, now())
     const type = stored && typeOf(stored)
     if (stored === undefined || type === undefined) return false
     const { inboxNo: from } = stored
-    const { heldMs, more, position, reported: [first] } = yield* feed.look(ownerOf(stored), type, stored.id, positionOf(stored), 1)
+    const owner = ownerOf(stored)
+    const look = yield* inSlot(owner, feed.look(owner, type, stored.id, positionOf(stored), 1))
+    if (!("position" in look)) return look
+    const { heldMs, more, position, reported: [first] } = look
     const at = now()
     const step = (inboxNo: number, lookAt: number | null, subject: string | null) =>
       webhooks.step({ id: webhookId, from, inboxNo, lookAt, subject, at })
@@ -85,7 +95,7 @@ export const makeEventPosts = Effect.gen(function*() {
     if (stored === undefined || type === undefined) return { heldMs: ENDED_MS }
     const { eventId, from, through } = JSON.parse(subject) as Subject
     const owner = ownerOf(stored)
-    const found = yield* feed.again(owner, type, stored.id, from, through)
+    const found = yield* inSlot(owner, feed.again(owner, type, stored.id, from, through))
     if (found === undefined || "heldMs" in found) return found
     if (stored.name === WAKE) {
       const { conversation_count: conversations, waiting } = found.data

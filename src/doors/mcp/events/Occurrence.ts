@@ -1,4 +1,5 @@
 import type { DeliveryIds } from "#domain/deliveries/Delivery"
+import type { Waiting } from "#domain/deliveries/DeliveriesRepo"
 import { mentionsIn } from "#domain/messages/Mentions"
 import type { StoredMessage } from "#domain/messages/Message"
 import { sha256 } from "#ground/platform/Ids"
@@ -20,25 +21,31 @@ export interface Owner {
   readonly handle: string
 }
 
-/** A message that waits in the owner's inbox. */
-export interface Candidate {
-  readonly inboxNo: number
-  readonly message: StoredMessage
+/** A message that waits in the owner's inbox, without its content and metadata. */
+export interface Candidate extends Waiting {
   readonly senderHandle: string
 }
+
+/** A message that waits in the owner's inbox. */
+export interface ReadCandidate extends Candidate {
+  readonly message: StoredMessage
+}
+
+export const isRead = (candidate: Candidate): candidate is ReadCandidate => "content" in candidate.message
 
 const MAX_TEXT = 2_000
 const MAX_CONVERSATIONS = 20
 
 const textOf = ({ content }: StoredMessage): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
 
-const mentions = ({ handle }: Owner, { content }: StoredMessage): boolean => mentionsIn(content).includes(handle)
+/** Whether a message mentions the owner. */
+export const mentions = ({ handle }: Owner, { content }: StoredMessage): boolean => mentionsIn(content).includes(handle)
 
 /**
- * Whether a subscription reports a message that waits: it is not the owner's own, the owner does not mute it, and the arguments select
- * it.
+ * Whether a subscription can report a message that waits: it is not the owner's own, the owner does not mute it, and the arguments select
+ * it. With `mentions_only`, the text of the message decides (`mentions`).
  */
-export const isReported = (
+export const isSelected = (
   args: EventArguments,
   owner: Owner,
   isMuted: (senderId: string, conversationId: string) => boolean,
@@ -47,8 +54,7 @@ export const isReported = (
   message.senderId !== owner.id &&
   (args.conversationId === undefined || args.conversationId === message.conversationId) &&
   (args.from === undefined || (args.from === senderHandle && message.type !== "system")) &&
-  !isMuted(message.senderId, message.conversationId) &&
-  (!args.mentionsOnly || mentions(owner, message))
+  !isMuted(message.senderId, message.conversationId)
 
 const replyTo = ({ metadata }: StoredMessage): string | null => {
   const id = metadata.includes(`"reply_to"`) ? (JSON.parse(metadata) as { readonly reply_to?: unknown }).reply_to : undefined
@@ -59,7 +65,7 @@ const replyTo = ({ metadata }: StoredMessage): string | null => {
 const beginningOf = (text: string): string => text.slice(0, MAX_TEXT).replace(/[\ud800-\udbff]$/, "")
 
 /** The event `message.received` of one message. */
-export const received = (args: EventArguments, owner: Owner, ids: DeliveryIds, { inboxNo, message, senderHandle }: Candidate): Occurrence => {
+export const received = (args: EventArguments, owner: Owner, ids: DeliveryIds, { inboxNo, message, senderHandle }: ReadCandidate): Occurrence => {
   const deliveryId = ids.encode(owner.id, inboxNo)
   const text = args.includeText ? textOf(message) : undefined
   return {

@@ -1,0 +1,63 @@
+import type { InboundClassificationOutcome, JSONRPCRequest } from "@modelcontextprotocol/server"
+import { Effect, Predicate } from "effect"
+import { type Headers, type HttpBody, HttpServerResponse } from "effect/http"
+import { isOlder, isPlainModern, progressTokenIsValid } from "./PlainCall.ts"
+import type { Toolset } from "./Toolset.ts"
+
+/** The methods whose result depends on nothing but the revision, the tools, and whether the client asked for structured results. */
+const METHODS = new Set(["tools/list", "resources/list", "resources/templates/list", "prompts/list", "events/list", "ping"])
+
+/** A request whose result is the same for all agents. */
+export interface ConstantRequest {
+  readonly id: string | number
+  /** The name of the result among those of its set of tools. */
+  readonly key: string
+  /** The message without anything on which the result does not depend. */
+  readonly message: JSONRPCRequest
+}
+
+/**
+ * The request, if it asks for the first page of a list that never changes, or is a ping, and the library would not refuse it. Fields that
+ * the library ignores are ignored here too.
+ */
+export const constantRequestOf = (
+  kind: InboundClassificationOutcome,
+  headers: Headers.Headers,
+  body: { readonly id?: unknown; readonly jsonrpc?: unknown; readonly method?: unknown; readonly params?: unknown },
+  structured: boolean
+): ConstantRequest | undefined => {
+  const { id, jsonrpc, method, params = {} } = body
+  if (jsonrpc !== "2.0" || typeof method !== "string" || !METHODS.has(method) || (typeof id !== "string" && typeof id !== "number")) return undefined
+  if (!Predicate.isObject(params) || "cursor" in params) return undefined
+  const { _meta: meta } = params
+  if (meta !== undefined && (!Predicate.isObject(meta) || !progressTokenIsValid(meta))) return undefined
+  if (isOlder(kind, headers)) {
+    return { id, key: `older ${method} ${structured}`, message: { jsonrpc: "2.0", id, method } }
+  }
+  return meta !== undefined && headers["mcp-name"] === undefined && isPlainModern(kind, headers, method)
+    ? { id, key: `modern ${method} ${structured}`, message: { jsonrpc: "2.0", id, method, params: { _meta: meta } } }
+    : undefined
+}
+
+const resultOf = ({ body }: { readonly body: HttpBody.HttpBody }): object | undefined =>
+  body._tag === "Uint8Array" ? (JSON.parse(Buffer.from(body.body).toString()) as { readonly result?: object }).result : undefined
+
+const END = Buffer.from("}")
+
+/** Answers as `make` has answered a request with this key before. `make` lets the library answer, and is called for the first request. */
+export const answerConstant = <E, R>(
+  { id, key, message }: ConstantRequest,
+  { toolset: { constants } }: { readonly toolset: Pick<Toolset<never>, "constants"> },
+  make: (message: JSONRPCRequest) => Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
+): Effect.Effect<HttpServerResponse.HttpServerResponse, E, R> => {
+  const kept = constants.get(key)
+  if (kept !== undefined) {
+    const bytes = Buffer.concat([kept, Buffer.from(JSON.stringify(id)), END])
+    return Effect.succeed(HttpServerResponse.uint8Array(bytes, { contentType: "application/json" }))
+  }
+  return Effect.tap(make(message), (response) =>
+    Effect.sync(() => {
+      const result = response.status === 200 ? resultOf(response) : undefined
+      if (result !== undefined) constants.set(key, Buffer.from(`{"result":${JSON.stringify(result)},"jsonrpc":"2.0","id":`))
+    }))
+}

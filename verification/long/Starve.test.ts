@@ -1,0 +1,284 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { connect, type Socket } from "node:net"
+import { eventually } from "../../test/support/Eventually.ts"
+import { newAgent, parley, type Server, startServer, type TestAgent } from "../../test/support/Server.ts"
+import { getOf, type Latencies, postOf, sendingFor, upgradeOf } from "../../test/support/Unread.ts"
+
+/** The unread messages of the agent that floods, and the length of their texts. */
+const UNREAD = 730
+const TEXT = "x".repeat(30_000)
+/** How long each window is, in milliseconds. */
+const WINDOW_MS = 3_000
+/**
+ * Requests that a flood begins in a second at most. The general budget of an agent is 12,000 in a minute, and that of `/token` 1,200 for an
+ * address. An agent may use its budget in 12 seconds.
+ */
+const PER_SECOND = { agent: 1_000, token: 20 }
+/** During a flood, the others' sends may take this many times as long as in the quiet window before it. */
+const RATIO = 6
+/** A median below this is no delay, whatever the ratio is. */
+const FLOOR_MS = 60
+
+interface Flood {
+  readonly name: string
+  readonly perSecond: number
+  readonly atOnce: number
+  readonly bytes: () => string
+  /** The bytes that an answer begins with. */
+  readonly begins: string
+  /** What must be in a whole answer. */
+  readonly has?: RegExp
+  /** Set if a request is over as soon as this has arrived; the client then disconnects. */
+  readonly until?: string
+}
+
+interface Measured {
+  readonly requests: number
+  readonly others: Latencies
+}
+
+/** The beginning of an answer that is kept to be checked. */
+const KEPT = 16_384
+
+/** An answer with a Content-Length or in chunks, while it arrives. It keeps only the beginning of the answer, and counts the rest. */
+class Arriving {
+  text = ""
+  #length = 0
+  #last = ""
+
+  add(part: string): void {
+    if (this.text.length < KEPT) this.text += part
+    this.#length += part.length
+    this.#last = (this.#last + part).slice(-5)
+  }
+
+  get isWhole(): boolean {
+    const head = this.text.indexOf("\r\n\r\n")
+    if (head < 0) return false
+    const length = /\r\ncontent-length: (\d+)/i.exec(this.text.slice(0, head + 2))?.[1]
+    return length === undefined ? this.#last === "0\r\n\r\n" : this.#length - head - 4 >= Number(length)
+  }
+}
+
+/** Floods that one key, or none, can make. The others' sends must not notice them. */
+describe("others' sends beside a flood", () => {
+  let server: Server
+  let alice: TestAgent
+  let bob: TestAgent
+  let mallory: TestAgent
+  const table: Array<Readonly<Record<string, string | number>>> = []
+
+  beforeAll(async () => {
+    server = await startServer({ program: parley("start"), env: { LOG_LEVEL: "warn" } })
+    ;[alice, bob, mallory] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob"), newAgent(server, "mallory")])
+    const carol = await newAgent(server, "carol")
+    for (const [one, other] of [[alice, bob], [carol, mallory]] as const) {
+      await one.client.sendMessage({ to: other.handle, content: { text: "A first word." } })
+      await other.client.sendMessage({ to: one.handle, content: { text: "Go on." } })
+    }
+    for (let sent = 0; sent < UNREAD; sent += 10) {
+      await Promise.all(Array.from({ length: 10 }, () => carol.client.sendMessage({ to: mallory.handle, content: { text: TEXT } })))
+    }
+    await sendingFor(alice, bob, 1_000)
+  }, 120_000)
+  afterAll(async () => {
+    console.table(table)
+    await server?.stop()
+  }, 20_000)
+
+  /** Runs the flood on connections of its own until `over` resolves. Returns the number of answered requests. */
+  const flood = async ({ atOnce, begins, bytes, has, perSecond, until }: Flood, over: Promise<unknown>): Promise<number> => {
+    const { hostname, port } = new URL(server.url)
+    const state = { isOver: false }
+    let answered = 0
+    let begun = 0
+    const began = performance.now()
+    const wrong: Array<string> = []
+    const sockets = new Set<Socket>()
+    void over.finally(() => {
+      state.isOver = true
+      for (const socket of sockets) socket.destroy()
+    })
+    const one = (socket: Socket): Promise<void> =>
+      new Promise((resolve) => {
+        const answer = new Arriving()
+        const done = () => {
+          socket.removeAllListeners("data")
+          if (!state.isOver && answer.text !== "") {
+            answered++
+            if (!answer.text.startsWith(begins) || has?.test(answer.text) === false) wrong.push(answer.text.slice(0, 600))
+          }
+          resolve()
+        }
+        socket.once("close", done)
+        socket.on("data", (part: string) => {
+          answer.add(part)
+          if (until === undefined ? !answer.isWhole : !answer.text.includes(until)) return
+          socket.off("close", done)
+          done()
+        })
+        socket.write(bytes().replace("host: parley", `host: ${hostname}:${port}`))
+      })
+    await Promise.all(Array.from({ length: atOnce }, async () => {
+      let socket: Socket | undefined
+      while (!state.isOver) {
+        const due = began + begun++ / perSecond * 1_000
+        await new Promise((resolve) => setTimeout(resolve, Math.max(0, due - performance.now())))
+        if (state.isOver) break
+        if (socket === undefined || socket.destroyed) {
+          socket = connect(Number(port), hostname).setEncoding("latin1")
+          socket.on("error", () => undefined)
+          sockets.add(socket)
+        }
+        await one(socket)
+        if (until === undefined) continue
+        sockets.delete(socket)
+        socket.destroy()
+      }
+    }))
+    assert.deepStrictEqual(wrong.slice(0, 3), [])
+    return answered
+  }
+
+  /** A recipient may have at most ten thousand waiting messages. */
+  const acknowledgeAll = async ({ http }: TestAgent): Promise<void> => {
+    for (;;) {
+      const rows = (await http.get("/v1/messages/sync?limit=500")).body as ReadonlyArray<{ readonly delivery_id: string }>
+      if (rows.length === 0) return
+      await http.post("/v1/messages/sync/ack", { last_delivery_id: rows.at(-1)!.delivery_id })
+    }
+  }
+
+  /** Measures the others in a quiet window and during the flood. The best of three counts, because other work delays some of them. */
+  const measure = async (given: Flood): Promise<void> => {
+    await acknowledgeAll(bob)
+    const attempts: Array<{ readonly quiet: Latencies; readonly during: Measured }> = []
+    const isFine = ({ during, quiet }: (typeof attempts)[number]) => during.others.median < Math.max(RATIO * quiet.median, FLOOR_MS)
+    do {
+      const quiet = await sendingFor(alice, bob, WINDOW_MS)
+      const watched = sendingFor(alice, bob, WINDOW_MS)
+      const [requests, others] = await Promise.all([flood(given, watched), watched])
+      attempts.push({ quiet, during: { requests, others } })
+      // Nothing of the flood may be left for the next window.
+      await eventually("an answer in time", async () => (await sendingFor(alice, bob, 200)).median < 4 * quiet.median + 20 || undefined)
+    } while (attempts.length < 3 && !isFine(attempts.at(-1)!))
+    const { during, quiet } = attempts.at(-1)!
+    table.push({
+      flood: given.name,
+      "at once": given.atOnce,
+      "requests/s": Math.round(during.requests / WINDOW_MS * 1_000),
+      "quiet p50 ms": Math.round(quiet.median),
+      "flood p50 ms": Math.round(during.others.median),
+      ratio: Number((during.others.median / quiet.median).toFixed(1)),
+      "worst ms": Math.round(during.others.worst)
+    })
+    assert.isAbove(during.requests, 0, "The flood got no answer.")
+    assert.isTrue(isFine({ during, quiet }), JSON.stringify(attempts))
+  }
+
+  const rpc = (method: string, params: object = {}) => postOf("/mcp", { jsonrpc: "2.0", id: 1, method, params }, mallory.key)
+  const ok = "HTTP/1.1 200"
+  const agent = { perSecond: PER_SECOND.agent, begins: ok }
+  const events = (name: string, given: object = {}) => ({ name, arguments: { include_waiting: true, defer_if_active: false, ...given } })
+
+  it("POST /token with 5,200 names", () => {
+    const form = Array.from({ length: 5_200 }, (_, i) => i.toString(36)).join("&").slice(0, 16_000)
+    return measure({
+      name: "POST /token, a form of 5,200 names",
+      perSecond: PER_SECOND.token,
+      atOnce: 4,
+      bytes: () =>
+        `POST /token HTTP/1.1\r\nhost: parley\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: ${form.length}\r\n\r\n${form}`,
+      begins: "HTTP/1.1 401"
+    })
+  })
+
+  it("events/poll from nobody", () =>
+    measure({
+      ...agent,
+      name: "events/poll, `from` matches nobody",
+      atOnce: 16,
+      bytes: () => rpc("events/poll", events("message.received", { from: "nobody-here" })),
+      has: /"events":\[\]/
+    }))
+
+  it("events/poll of mentions", () =>
+    measure({
+      ...agent,
+      name: "events/poll, `mentions_only`",
+      atOnce: 16,
+      bytes: () => rpc("events/poll", events("message.received", { mentions_only: true })),
+      has: /"events":\[\]/
+    }))
+
+  it("events/poll of the first hundred messages", () =>
+    measure({
+      ...agent,
+      name: "events/poll, 100 events with texts",
+      atOnce: 16,
+      bytes: () => rpc("events/poll", { ...events("message.received", { include_text: true }), maxEvents: 100 }),
+      has: /"eventId":"del_/
+    }))
+
+  it("inbox.waiting", () =>
+    measure({
+      ...agent,
+      name: "events/poll, inbox.waiting",
+      atOnce: 16,
+      bytes: () => rpc("events/poll", events("inbox.waiting")),
+      has: /"waiting":7\d\d/
+    }))
+
+  it("events/stream that is opened again and again", () =>
+    measure({
+      ...agent,
+      name: "events/stream, opened again and again",
+      atOnce: 16,
+      bytes: () => rpc("events/stream", events("message.received", { from: "nobody-here" })),
+      until: "notifications/events/active"
+    }))
+
+  it("sockets that are opened again and again", () =>
+    measure({
+      ...agent,
+      name: "sockets, opened again and again",
+      atOnce: 16,
+      bytes: () => upgradeOf(mallory.key),
+      begins: "HTTP/1.1 101",
+      until: "message.new"
+    }))
+
+  it("waits for messages that are all muted", async () => {
+    const [first] = (await mallory.http.get("/v1/messages/sync?limit=1")).body as ReadonlyArray<{ readonly conversation_id: string }>
+    assert.strictEqual((await mallory.http.post("/v1/mutes", { target_kind: "conversation", target_id: first!.conversation_id })).status, 201)
+    await measure({
+      ...agent,
+      name: "waits, every message is muted",
+      atOnce: 16,
+      bytes: () => rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 1, limit: 1 } })
+    })
+  })
+
+  it("sync", () =>
+    measure({ ...agent, name: "sync, for comparison", atOnce: 16, bytes: () => getOf("/v1/messages/sync?limit=500", mallory.key) }))
+
+  it("tools/list", () => measure({ ...agent, name: "tools/list", atOnce: 16, bytes: () => rpc("tools/list"), has: /agentchat_send_message/ }))
+
+  it("tools/list with an unknown field", () =>
+    measure({
+      ...agent,
+      name: "tools/list, structured, an unknown field",
+      atOnce: 16,
+      bytes: () => rpc("tools/list", { unknown: 1, _meta: { progressToken: 1 } }).replace("/mcp", "/mcp?structured=on"),
+      has: /agentchat_send_message/
+    }))
+
+  it("initialize", () =>
+    measure({
+      ...agent,
+      name: "initialize",
+      atOnce: 16,
+      bytes: () => rpc("initialize", { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name: "flood", version: "1" } }),
+      has: /"instructions"/
+    }))
+})
