@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 // The program `parley`, run by npm's scripts, the package's bin and the image. Its syntax works on old versions of Node.
+import "./any-node.js"
 import "./require-node.js"
 
 const { commands } = await import("./Commands.ts")
@@ -12,5 +13,6 @@ if (others.length === 0 && Object.hasOwn(commands, name)) {
 } else {
   const { parley } = await import("./CommandLine.ts")
   // A subcommand may have set a code of its own.
-  if (!await parley(args)) process.exitCode = process.exitCode || 1
+  const code = await parley(args)
+  process.exitCode = process.exitCode || code
 }

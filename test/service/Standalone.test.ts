@@ -6,6 +6,7 @@ import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { settings } from "#ground/platform/Config"
+import { VERSION } from "#doors/service/Version"
 import { eventually, within } from "../support/Eventually.ts"
 import { SHORT_LIVED } from "../support/Server.ts"
 import { keepLog } from "../support/ServerLogs.ts"
@@ -120,13 +121,12 @@ describe("npm start", () => {
   it("shows every setting with --help, and refuses what it does not know", async () => {
     const help = run({}, ["--help"])
     assert.strictEqual(await help.ended, 0)
-    for (const [name, setting] of Object.entries(settings)) {
-      assert.include(help.stdout(), `  ${name} `)
-      assert.include(help.stdout(), setting.about)
-    }
+    const words = help.stdout().replaceAll(/\s+/g, " ")
+    for (const [name, { about, shown }] of Object.entries(settings)) assert.include(words, ` ${name} (${shown}) ${about} `)
     assert.strictEqual(
       await refusal(run({}, ["--port=5"]), 1),
-      "parley: Unrecognized flag: --port in command parley start. See node runners/parley.js start --help\n"
+      "parley: Unrecognized flag: --port in command parley start. PORT is an environment variable: PORT=… node runners/parley.js start. " +
+        "See node runners/parley.js start --help\n"
     )
   })
 
@@ -219,7 +219,7 @@ describe("npm start", () => {
     assert.include(server.stdout(), "Finishing what is under way")
   })
 
-  it("says in one line that Node is too old", ({ skip }) => {
+  it("says in one line that Node is too old, and prints help and the version all the same", ({ skip }) => {
     const env = { PATH: OLD_NODE }
     const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
     if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
@@ -232,5 +232,14 @@ describe("npm start", () => {
     assert.strictEqual(old.stderr.toString().trimEnd().split("\n").length, 1)
     assert.include(old.stderr.toString(), "needs Node 24")
     assert.include(old.stderr.toString(), version.slice(1))
+    const help = readFileSync(join(ROOT, "runners/help.txt"), "utf8")
+    for (const [args, printed] of [
+      [["--version"], `parley ${VERSION}\n`],
+      [["--help"], help.slice(help.indexOf("\n") + 1, help.indexOf("### parley start"))],
+      [["admin", "agents", "create", "scout", "-h"], /^### parley admin agents create\n([^]*?)^### /m.exec(help)?.[1]]
+    ] as const) {
+      const { status, stderr, stdout } = spawnSync("node", ["runners/parley.js", ...args], { cwd: ROOT, env, encoding: "utf8" })
+      assert.deepStrictEqual([status, stderr, stdout], [0, "", printed ?? "no such help"], args.join(" "))
+    }
   })
 })
