@@ -135,13 +135,18 @@ describe("npm start", () => {
     const port = String(await freePort())
     const first = run({ DATA_DIR: dataDir, PORT: port, MAIL_FORM: "Parley <hidden@example.com>" })
     const url = await listening(first)
-    assert.match(first.stdout(), /^Making the database/m)
+    const steps = first.stdout().split("\n").filter((line) => /^Making|^ {2}\d of \d: /.test(line))
+    assert.match(steps[0] ?? "", new RegExp(`^Making the database in ${dataDir}, once\\.`))
+    assert.deepStrictEqual(steps.slice(1).map((line) => line.trim().slice(0, 7)), ["1 of 3:", "2 of 3:", "3 of 3:"])
+    assert.notInclude(first.stdout(), "\u001b")
+    assert.include(first.stdout(), `\n  DATA_DIR=${dataDir} node runners/parley.js admin agents create ada bob\n`)
     assert.include(first.stdout(), `${url}/docs`)
     assert.match(first.stdout(), new RegExp(`^  curl .*${url}/v1/register`, "m"))
     assert.include(first.stdout(), join(dataDir, "outbox"))
     for (const path of ["/v1/health", "/v1/ready"]) assert.strictEqual((await fetch(`${url}${path}`)).status, 200)
     const command = /curl -s (\S+) -d '(.+)'/.exec(first.stdout())
-    assert.strictEqual((await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })).status, 200)
+    const begun = await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })
+    const { pending_id } = await begun.json() as { readonly pending_id: string }
     const mail = await eventually("the mail", () =>
       readdirSync(join(dataDir, "outbox")).find((name) => name.endsWith(".eml")))
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
@@ -149,6 +154,8 @@ describe("npm start", () => {
     assert.notInclude(first.stderr(), code)
     assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set but is not a setting of Parley: MAIL_FROM may be meant"\}$/m)
     assert.notInclude(first.stderr(), "hidden")
+    const verified = await fetch(`${url}/v1/register/verify`, { method: "POST", body: JSON.stringify({ pending_id, code }) })
+    assert.isTrue(verified.ok, await verified.text())
 
     assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
     const busy = run({ DATA_DIR: join(folder, "other"), PORT: port })
@@ -160,6 +167,9 @@ describe("npm start", () => {
     const second = run({ DATA_DIR: dataDir, PORT: port })
     assert.strictEqual(await listening(second), url)
     assert.notInclude(second.stdout(), "Making the database")
+    // An agent exists now.
+    assert.notMatch(second.stdout(), /curl|agents create|no agent/)
+    assert.include(second.stdout(), join(dataDir, "outbox"))
     second.child.kill("SIGTERM")
     assert.strictEqual(await second.ended, 0)
     assert.strictEqual(second.stderr(), "")
