@@ -3,6 +3,13 @@
 import "./any-node.js"
 import "./require-node.js"
 
+try {
+  process.cwd()
+} catch {
+  console.error("parley: The current folder does not exist any more. Change to another folder.")
+  process.exit(1)
+}
+
 const { commands } = await import("./Commands.ts")
 const args = process.argv.slice(2)
 const [name, ...others] = args

@@ -110,6 +110,15 @@ describe("npm start", () => {
     assert.include(await refusal(run({ DATA_DIR: join(file, "data"), PORT: "0" }), 1), `DATA_DIR ${join(file, "data")}`)
   })
 
+  it("says that a folder is not there: the one for temporary files of the demo, and the current one", async () => {
+    const demo = launch(process.execPath, [...SHORT_LIVED, "./runners/parley.js", "demo"], { TMPDIR: join(folder, "none") })
+    assert.include(await refusal(demo, 1), `parley: The folder for temporary files, ${join(folder, "none")}, cannot be used.`)
+    const gone = mkdtempSync(join(folder, "gone-"))
+    const line = 'cd "$1" && rmdir "$1" && exec "$2" "$3" start'
+    const lost = launch("sh", ["-c", line, "sh", gone, process.execPath, join(ROOT, "runners/parley.js")], {})
+    assert.strictEqual(await refusal(lost, 1), "parley: The current folder does not exist any more. Change to another folder.\n")
+  })
+
   it("says that the database cannot be reached, without its password", async () => {
     const port = await freePort()
     const env = { DATA_DIR: join(folder, "pg"), PORT: "0", DATABASE_URL: `postgres://u:hidden@127.0.0.1:${port}/parley` }
