@@ -1,47 +1,15 @@
 import { Result } from "effect"
 import { writeFileSync } from "node:fs"
 import { settings } from "#ground/platform/Config"
+import { groupsOf, type SettingName } from "../runners/SettingGroups.ts"
 
 /** Writes docs/configuration.md from the settings in the code: `npm run docs`. */
-
-type Name = keyof typeof settings
-
-interface Group {
-  readonly title: string
-  readonly names: (name: string) => boolean
-}
-
-const beginning = (...beginnings: ReadonlyArray<string>) => (name: string): boolean =>
-  beginnings.some((beginning) => name.startsWith(beginning))
-
-/** A setting is in the first group that takes it; `LIMITS_…` are parted by what they limit. */
-const GROUPS: ReadonlyArray<Group> = [
-  { title: "Addresses and logs", names: beginning("PORT", "HOST", "PUBLIC_URL", "TRUST_PROXY", "ALLOWED_ORIGINS", "LOG_LEVEL", "METRICS_TOKEN", "PROBE_", "DRAIN_SECONDS") },
-  { title: "Traces", names: beginning("OTEL_") },
-  { title: "Database", names: beginning("DATA_DIR", "DATABASE_", "VACUUM_") },
-  { title: "Redis", names: beginning("REDIS_") },
-  { title: "Files", names: beginning("S3_", "SHARED_DIR", "UPLOADS_", "DOWNLOADS_") },
-  { title: "Mail", names: beginning("SMTP_", "MAIL_") },
-  { title: "Nodes", names: beginning("ROLE", "RUNNER_") },
-  { title: "Requests", names: beginning("HTTP_", "HELD_", "IDEMPOTENCY_") },
-  { title: "Sockets and presence", names: beginning("SOCKETS_", "PRESENCE_", "ECHO_OWN") },
-  { title: "Webhooks", names: beginning("WEBHOOK_") },
-  { title: "Sign in by OAuth", names: beginning("OAUTH", "LIMITS_OAUTH", "LIMITS_SIGN_IN") },
-  { title: "How long things are kept", names: beginning("RETENTION_") },
-  { title: "Limits of sending", names: beginning("LIMITS_SENDS", "LIMITS_GROUP_SENDS", "LIMITS_WARNING", "LIMITS_COLD", "LIMITS_BACKLOG", "LIMITS_MESSAGE") },
-  { title: "Limits of blocks and reports", names: beginning("LIMITS_RESTRICT", "LIMITS_SUSPEND") },
-  { title: "Limits of registration and codes", names: beginning("LIMITS_REGISTER", "LIMITS_REGISTRATIONS", "LIMITS_RECOVER", "LIMITS_ROTATE", "LIMITS_OTP") },
-  { title: "Limits of groups", names: beginning("LIMITS_GROUP") },
-  { title: "Limits of files and pictures", names: beginning("LIMITS_ATTACHMENT", "LIMITS_AVATAR", "LIMITS_STORAGE") },
-  { title: "Limits of sockets", names: beginning("LIMITS_SOCKETS", "LIMITS_FRAMES", "LIMITS_REFUSALS") },
-  { title: "Other limits", names: beginning("LIMITS_") }
-]
 
 /** A value that no setting takes, if it does not take every text. */
 const NONSENSE = "\u0000"
 
 /** What a setting may be, in the words with which a wrong value is refused. */
-const takes = (name: Name): string => {
+const takes = (name: SettingName): string => {
   const { parse }: { readonly parse: (text: string) => Result.Result<unknown, string> } = settings[name]
   const parsed = parse(NONSENSE)
   if (Result.isSuccess(parsed)) return "text"
@@ -55,7 +23,7 @@ const takes = (name: Name): string => {
 /** Text in a cell of a table. */
 const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("<", "\\<")
 
-const row = (name: Name): string => {
+const row = (name: SettingName): string => {
   const { about, fallback, secret, shown } = settings[name]
   const standard = String(fallback) === shown ? `\`${shown}\`` : cell(shown)
   return `| \`${name}\` | ${standard} | ${cell(takes(name))}${secret ? "; secret" : ""} | ${cell(about)} |`
@@ -77,13 +45,8 @@ This page is made from the code: change \`src/ground/platform/Config.ts\`, then 
 
 /** The whole page. */
 export const configurationPage = (): string => {
-  const left = new Set(Object.keys(settings) as ReadonlyArray<Name>)
-  const parts = GROUPS.map(({ names, title }) => {
-    const own = [...left].filter(names)
-    for (const name of own) left.delete(name)
-    return [`## ${title}`, "", "| variable | default | takes | meaning |", "| --- | --- | --- | --- |", ...own.map(row), ""].join("\n")
-  })
-  if (left.size > 0) throw new Error(`docs/configuration.ts has no group for ${[...left].join(", ")}`)
+  const parts = groupsOf(Object.keys(settings) as ReadonlyArray<SettingName>).map(({ names, title }) =>
+    [`## ${title}`, "", "| variable | default | takes | meaning |", "| --- | --- | --- | --- |", ...names.map(row), ""].join("\n"))
   return [HEAD, ...parts].join("\n")
 }
 

@@ -1,11 +1,13 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
-import { CliConfig, CliError, CliOutput, Command, GlobalFlag, type HelpDoc, TerminalCapabilities } from "effect/cli"
+import { CliConfig, CliError, CliOutput, Command, GlobalFlag, TerminalCapabilities } from "effect/cli"
 import { connect } from "#clients/connect/ConnectCli"
 import { admin } from "#doors/admin/AdminCli"
-import { ConfigInvalid, settings } from "#ground/platform/Config"
+import { ConfigInvalid } from "#ground/platform/Config"
 import { VERSION } from "#doors/service/Version"
 import { commands } from "./Commands.ts"
+import { helpText } from "./Help.ts"
+import { type CommandPath, mistakeOf } from "./Mistakes.ts"
 import { type Typed, typed as typedHere } from "./Typed.ts"
 
 const command = <Name extends keyof typeof commands>(
@@ -86,85 +88,61 @@ const root = Command.make("parley").pipe(
   ])
 )
 
-interface Row {
-  readonly name: string
-  readonly shown: string
-  readonly about: string
-}
+/** The words after `parley` of every command below this one. */
+const pathsBelow = ({ subcommands }: Command.Command.Any): ReadonlyArray<CommandPath> =>
+  subcommands.flatMap((group) => group.commands).flatMap((command) => [[command.name], ...pathsBelow(command).map((path) => [command.name, ...path])])
 
-const rowsOf = (...names: ReadonlyArray<keyof typeof settings>): ReadonlyArray<Row> =>
-  names.map((name) => ({ name, shown: settings[name].shown, about: settings[name].about }))
+/** Every command, by its words after `parley`. */
+export const commandPaths: ReadonlyArray<CommandPath> = pathsBelow(root)
 
-const everySetting = rowsOf(...Object.keys(settings) as Array<keyof typeof settings>)
-
-/** The settings that a subcommand's help shows. */
-const settingsOf: Readonly<Record<string, ReadonlyArray<Row>>> = {
-  start: everySetting,
-  runner: everySetting,
-  migrate: [
-    { name: "DATABASE_URL", shown: "none", about: "the PostgreSQL to bring up to this version" },
-    ...rowsOf("LOG_LEVEL")
-  ],
-  admin: [
-    { name: "DATA_DIR", shown: "./data", about: "folder of the server, if its database is in that folder" },
-    { name: "DATABASE_URL", shown: "none", about: "URL of the server's database, if the server uses PostgreSQL" }
-  ],
-  cluster: [
-    { name: "PORT", shown: "3000", about: "TCP port of the balancer; 0 takes any free port" },
-    { name: "DATA_DIR", shown: "./data", about: "folder in which the cluster creates a folder of its own" },
-    { name: "REDIS_URL", shown: "none", about: "URL of the Redis to use if redis-server is not installed" },
-    { name: "and those of runner", shown: "", about: "applied to every node, except addresses and folders, which the cluster sets" }
-  ]
-}
-
-/** The help text: usage and flags as Effect renders them, then the settings, then the examples. */
-const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc.HelpDoc, typed: Typed): string => {
-  const rows = settingsOf[doc.commandPath?.[1] ?? ""] ?? []
-  const width = (column: "name" | "shown") => Math.max(...rows.map((row) => row[column].length))
-  return [
-    formatter.formatHelpDoc({ ...doc, usage: typed(doc.usage) }),
-    ...rows.length === 0 ? [] : [
-      "",
-      "SETTINGS (environment variables, with their defaults)",
-      ...rows.map(({ about, name, shown }) => `  ${name.padEnd(width("name"))}  ${shown.padEnd(width("shown"))}  ${about}`)
-    ],
-    ...examples.length === 0 ? [] : [
-      "",
-      "EXAMPLES",
-      ...examples.flatMap(({ command, description }) => [...description === undefined ? [] : [`  # ${description}`], `  ${typed(command)}`])
-    ]
-  ].join("\n")
+/** How a command line is run and its help is shown. */
+export interface Shown {
+  /** Writes commands as a person types them. */
+  readonly typed: Typed
+  /** The width of the terminal in columns. */
+  readonly width: number
 }
 
 /** Prints one line for each mistake to standard error. Effect itself would print the whole help. */
-const presenter = (typed: Typed): CliOutput.Presenter => ({
+const presenter = (args: ReadonlyArray<string>, { typed, width }: Shown): CliOutput.Presenter => ({
   present: Effect.fnUntraced(function*(event) {
     const { canColor } = yield* TerminalCapabilities.TerminalCapabilities
     const formatter = CliOutput.defaultFormatter({ colors: canColor })
-    if (event._tag === "Help") return yield* Console.log(help(formatter, event.helpDoc, typed))
+    if (event._tag === "Help") return yield* Console.log(helpText(formatter, event.helpDoc, typed, width))
     if (event._tag === "Version") return yield* Console.log(`${event.name} ${event.version}`)
-    for (const { message } of event.errors) {
-      const mistake = message.replaceAll(/\s*\n\s*/g, " ")
+    // An unknown subcommand makes its flags unknown too.
+    const unknown = event.errors.filter(({ _tag }) => _tag === "UnknownSubcommand")
+    for (const error of unknown.length > 0 ? unknown : event.errors) {
+      const mistake = mistakeOf(error, { args, commands: commandPaths, helpDoc: event.helpDoc, typed })
       yield* Console.error(`parley: ${mistake}${/[.?!]$/.test(mistake) ? "" : "."} See ${typed([...event.commandPath, "--help"].join(" "))}`)
     }
   })
 })
 
+/** The exit codes of `parley`. */
+const DONE = 0
+const FAILED = 1
+const TYPED_WRONGLY = 2
+
 /**
- * Runs the command that the arguments name. Returns whether it succeeded; errors are printed to standard error. Help texts show
- * commands as `typed` writes them.
+ * Runs the command that the arguments name. Returns the exit code: 0 if the command succeeded, 1 if it failed, and 2 if the arguments
+ * name no command. Errors are printed to standard error.
  */
-export const run = (args: ReadonlyArray<string>, typed = typedHere): Effect.Effect<boolean> =>
+export const run = (
+  args: ReadonlyArray<string>,
+  { typed = typedHere, width = process.stdout.columns ?? 80 }: Partial<Shown> = {}
+): Effect.Effect<number> =>
   Effect.gen(function*() {
     const exit = yield* Command.runWith(root, { version: VERSION })(args).pipe(
       Effect.provide(Layer.mergeAll(
         NodeServices.layer,
         CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version] }),
-        CliOutput.layerPresenter(presenter(typed))
+        CliOutput.layerPresenter(presenter(args, { typed, width }))
       )),
       Effect.exit
     )
-    if (Exit.isSuccess(exit)) return true
+    if (Exit.isSuccess(exit)) return DONE
+    let code = FAILED
     for (const reason of exit.cause.reasons) {
       if (!Cause.isFailReason(reason)) {
         yield* Console.error(`parley: ${Cause.pretty(Cause.fromReasons([reason]))}`)
@@ -172,12 +150,15 @@ export const run = (args: ReadonlyArray<string>, typed = typedHere): Effect.Effe
       }
       const { error } = reason
       // `presenter` has already printed these errors.
-      if (CliError.isCliError(error)) continue
+      if (CliError.isCliError(error)) {
+        code = TYPED_WRONGLY
+        continue
+      }
       const problems = error instanceof ConfigInvalid ? error.problems : [error.message]
       for (const problem of problems) yield* Console.error(`parley: ${problem}`)
     }
-    return false
+    return code
   })
 
-/** Runs `parley` with these arguments in this process, and returns whether it succeeded. */
-export const parley = (args: ReadonlyArray<string>): Promise<boolean> => Effect.runPromise(run(args))
+/** Runs `parley` with these arguments in this process, and returns the exit code. */
+export const parley = (args: ReadonlyArray<string>): Promise<number> => Effect.runPromise(run(args))

@@ -497,7 +497,10 @@ const callByA2a: Scene = async (ada, bob, cleo) => {
 
 /** `parley demo`: runs the demo and ends the process. */
 export const demo = async (): Promise<void> => {
-  const folder = await mkdtemp(join(tmpdir(), "parley-demo-"))
+  const folder = await mkdtemp(join(tmpdir(), "parley-demo-")).catch((error: unknown) => {
+    console.error(`parley: The folder for temporary files, ${tmpdir()}, cannot be used. Set TMPDIR to another one. (${String(Reflect.get(Object(error), "code"))})`)
+    process.exit(1)
+  })
   let server: Server | undefined
 
   const interrupted = () => {

@@ -60,7 +60,9 @@ export const runner = (): void => serve({
     ),
   beside: (config) => Layer.effectDiscard(warning(config)),
   // Shows the node's own address, which distinguishes it from the other nodes, because PUBLIC_URL is the balancer's.
-  welcome: (config) =>
-    `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${config.ROLE === "runner" ? "node" : "gateway"} on ${config.RUNNER_HOST}:${config.RUNNER_PORT}`
-    + (config.PUBLIC_URL === undefined ? "" : `; clients reach it at ${config.PUBLIC_URL}`)
+  welcome: (config) => Effect.succeed(
+    `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${config.ROLE === "runner" ? "node" : "gateway"} `
+      + `on ${config.RUNNER_HOST}:${config.RUNNER_PORT}`
+      + (config.PUBLIC_URL === undefined ? "" : `; clients reach it at ${config.PUBLIC_URL}`)
+  )
 })

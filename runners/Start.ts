@@ -2,15 +2,21 @@ import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
 import { AdminSocketLive } from "#doors/admin/AdminSocket"
 import { Operator } from "#doors/admin/Operator"
+import { AgentAdmin } from "#doors/operator/AgentAdmin"
 import * as Cluster from "#ground/cluster/Cluster"
 import { NodeProcedures } from "#ground/cluster/NodeProcedures"
-import { ConfigInvalid, type Settings } from "#ground/platform/Config"
+import { ConfigInvalid, type Settings, settings } from "#ground/platform/Config"
 import { DataDir } from "#ground/platform/DataDir"
 import { databaseIsNew } from "#ground/database/Pglite"
 import { layerPglite } from "#ground/database/SqlPglite"
 import { layerPg } from "#ground/database/SqlPostgres"
-import { say, serve } from "../src/Server.ts"
+import { serve } from "../src/Server.ts"
 import { VERSION } from "#doors/service/Version"
+import { Progress } from "./Progress.ts"
+import { typed } from "./Typed.ts"
+
+/** What the start reports while it makes a database in DATA_DIR; undefined if there is one. */
+let progress: Progress | undefined
 
 /** PostgreSQL if DATABASE_URL is set, else PGlite in DATA_DIR. */
 const database = (config: Settings) =>
@@ -18,29 +24,53 @@ const database = (config: Settings) =>
     if (config.DATABASE_URL !== undefined) {
       return layerPg({ url: config.DATABASE_URL, poolSize: config.DATABASE_POOL })
     }
-    if (databaseIsNew({ dataDir: dataDir.path })) say("Making the database, once; this takes a few seconds…")
-    return layerPglite({ dataDir: dataDir.path })
+    if (databaseIsNew({ dataDir: dataDir.path })) {
+      progress = new Progress(`Making the database in ${dataDir.path}, once. This takes ten seconds or more.`, 3)
+      progress.begin("PostgreSQL makes its files", "blocks")
+    }
+    return Layer.tap(layerPglite({ dataDir: dataDir.path }), () => Effect.sync(() => progress?.begin("Parley makes its tables")))
   }))
 
-const welcome = (config: Settings, url: string): string => {
-  const outbox = resolve(config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox"))
-  return [
-    "",
-    `Parley ${VERSION} listens on ${url}`,
-    `Documentation: ${url}/docs`,
-    `In a browser: ${url}/app for agents' messages; for you ${url}/console, by the link that npm run admin -- console prints`,
-    "",
-    "Register an agent:",
-    "",
-    `  curl -s ${url}/v1/register -d '{"email":"ada@example.com","handle":"ada"}'`,
-    "",
-    config.SMTP_URL === undefined
-      ? `Its code is shown here, and the mail with it is a file in ${outbox}`
-      : "Its code comes by mail.",
-    "Stop with Ctrl-C.",
-    ""
-  ].join("\n")
+/** How a person in another terminal gives an operator's command to this server. */
+const adminCommand = ({ DATABASE_URL, DATA_DIR }: Settings, command: string): string => {
+  const folder = DATABASE_URL !== undefined || DATA_DIR === settings.DATA_DIR.fallback || /\s/.test(resolve(DATA_DIR))
+    ? ""
+    : `DATA_DIR=${resolve(DATA_DIR)} `
+  return typed(`${folder}parley admin ${command}`)
 }
+
+/** How to make agents, for a server that has none. */
+const invitation = (config: Settings, url: string): ReadonlyArray<string> => [
+  "",
+  "There is no agent yet. Create two in another terminal, ready to use:",
+  "",
+  `  ${adminCommand(config, "agents create ada bob")}`,
+  "",
+  "or register one by an e-mail address:",
+  "",
+  `  curl -s ${url}/v1/register -d '{"email":"ada@example.com","handle":"ada"}'`
+]
+
+const welcome = (config: Settings, url: string) =>
+  Effect.gen(function*() {
+    const agents = yield* AgentAdmin
+    const any = { handle: "", email: "", status: null, order: "handle", after: "", now: 0, limit: 1 } as const
+    const isEmpty = yield* agents.search(any).pipe(Effect.map((found) => found.length === 0), Effect.orElseSucceed(() => false))
+    const outbox = resolve(config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox"))
+    return [
+      "",
+      `Parley ${VERSION} listens on ${url}`,
+      `Documentation: ${url}/docs`,
+      `In a browser: ${url}/app for agents' messages; for you ${url}/console, by the link that ${adminCommand(config, "console")} prints`,
+      ...isEmpty ? invitation(config, url) : [],
+      "",
+      config.SMTP_URL === undefined
+        ? `Codes of registrations are shown here, and the mails with them are files in ${outbox}`
+        : "Codes of registrations come by mail.",
+      "Stop with Ctrl-C.",
+      ""
+    ].join("\n")
+  })
 
 /** `parley start`: a standalone server. */
 export const start = (): void => serve({
@@ -50,7 +80,10 @@ export const start = (): void => serve({
       : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
   own: DataDir.layer,
   database,
-  cluster: () => Layer.provideMerge(NodeProcedures.layerAlone, Cluster.layerStandalone),
+  cluster: () =>
+    Layer.provideMerge(NodeProcedures.layerAlone, Cluster.layerStandalone).pipe(
+      Layer.provide(Layer.effectDiscard(Effect.sync(() => progress?.begin("The server starts"))))
+    ),
   owns: () => true,
   ready: () => Cluster.awaitShards,
   // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.

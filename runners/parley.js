@@ -1,6 +1,14 @@
 #!/usr/bin/env node
 // The program `parley`, run by npm's scripts, the package's bin and the image. Its syntax works on old versions of Node.
+import "./any-node.js"
 import "./require-node.js"
+
+try {
+  process.cwd()
+} catch {
+  console.error("parley: The current folder does not exist any more. Change to another folder.")
+  process.exit(1)
+}
 
 const { commands } = await import("./Commands.ts")
 const args = process.argv.slice(2)
@@ -12,5 +20,6 @@ if (others.length === 0 && Object.hasOwn(commands, name)) {
 } else {
   const { parley } = await import("./CommandLine.ts")
   // A subcommand may have set a code of its own.
-  if (!await parley(args)) process.exitCode = process.exitCode || 1
+  const code = await parley(args)
+  process.exitCode = process.exitCode || code
 }

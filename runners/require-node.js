@@ -1,12 +1,12 @@
 // Checks the version of Node. Loaded before everything else; its syntax works on old versions of Node.
 import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
+import { isTooOld, NEEDED } from "./node-version.js"
 
-const [major, minor] = process.versions.node.split(".").map(Number)
-if (major < 24 || (major === 24 && minor < 11)) {
+if (isTooOld) {
   const isCheckout = existsSync(new URL("../package-lock.json", import.meta.url))
   console.error(
-    `Parley needs Node 24.11 or newer and this is ${process.versions.node}. ` + (isCheckout
+    `Parley needs Node ${NEEDED} or newer and this is ${process.versions.node}. ` + (isCheckout
       ? "`npm ci` brings the right one (package `node`); if install scripts are off, run `npm rebuild node` and try again."
       : "Get it from https://nodejs.org and try again.")
   )

@@ -4,6 +4,7 @@ import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
 import * as Entities from "./Services.ts"
 import * as Http from "./Http.ts"
+import type { AgentAdmin } from "#doors/operator/AgentAdmin"
 import { Config, ConfigInvalid, type Settings } from "#ground/platform/Config"
 import * as DatabaseClock from "#ground/database/DatabaseClock"
 import { sharedDirIsUsable } from "#ground/platform/DataDir"
@@ -48,7 +49,8 @@ export interface Kind<Own> {
   readonly beside: (
     config: Settings
   ) => Layer.Layer<never, unknown, Services | Databases | Base | Own>
-  readonly welcome: (config: Settings, url: string) => string
+  /** The text to print once the server listens. */
+  readonly welcome: (config: Settings, url: string) => Effect.Effect<string, never, AgentAdmin>
 }
 
 /** The database's clock, and ids made from its time. */
@@ -80,7 +82,8 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(Layer.succeed(Config, config))
     )
     yield* HttpServer.pipe(
-      Effect.tap((server) => Effect.sync(() => say(kind.welcome(config, server.url)))),
+      Effect.flatMap((server) => kind.welcome(config, server.url)),
+      Effect.map(say),
       Effect.andThen(Effect.never),
       Effect.provide(layer)
     )

@@ -66,7 +66,7 @@ describe("operators' commands without a server that runs", () => {
       assert.strictEqual(limit.code, 1)
       assert.include(limit.stderr, "LIMITS_SENDS_PER_SECOND")
       const unknown = await admin({ DATA_DIR: folder }, "agents", "frobnicate")
-      assert.strictEqual(unknown.code, 1)
+      assert.strictEqual(unknown.code, 2)
       assert.include(unknown.stderr + unknown.stdout, "frobnicate")
     } finally {
       await rm(folder, { recursive: true, force: true })

@@ -88,6 +88,7 @@ it.live("a backup of an older version is restored; one that is damaged, or has a
     assert.match(yield* refused(older.subarray(0, 4_000)), /is not a complete backup: unexpected end of tar archive at byte 4000/)
     assert.match(yield* refused(older.subarray(0, 2_048)), /is not a complete backup: it ends without backup.json/)
     assert.match(yield* refused(Buffer.alloc(2_048, "no tar")), /is not a complete backup: it is no tar file, or damaged/)
+    assert.match((yield* Effect.flip(unpack(folder, at("refused")))).message, /is not a complete backup: it is a folder\.$/)
     for (const entry of [Tar.file("database/../../out", "x"), Tar.file("/etc/out", "x"), Tar.symlink("database/out", "/etc")]) {
       yield* writeTar(at("b.tar"), at("unfinished"), 0, Stream.succeed(entry))
       assert.match(yield* refused(yield* Effect.promise(() => readFile(at("b.tar")))), /is not a complete backup: it has an entry .*out\.$/)
@@ -128,6 +129,8 @@ it.live("a database has one backup at a time, which keeps its log, and none with
       const end = Effect.map(backup.end, (log) => ({ ...log, last: `${log.last.slice(0, 16)}000000FF` }))
       const lacking = yield* Effect.flip(backUp({ ...given, target: join(folder, "b.tar"), database: { ...backup, end } }))
       assert.include(lacking.message, "is gone")
+      const nowhere = yield* Effect.flip(backUp({ ...given, target: join(folder, "none/c.tar") }))
+      assert.include(nowhere.message, `There is no folder ${join(folder, "none")} on the machine of the server.`)
     }).pipe(Effect.provide(database))
   }).pipe(Effect.scoped), 60_000)
 

@@ -200,7 +200,7 @@ describe("the operators' API of a standalone server", () => {
       for (const [method, path, body, field] of calls) {
         (await operator.ask(method, path, { ...body, [field]: reason })).refused(400, "VALIDATION_ERROR")
       }
-      const told = await adminHere(server.place, "suspend", good.handle, "--reason", reason)
+      const told = await adminHere(server.place, "agents", "suspend", good.handle, "--reason", reason)
       assert.strictEqual(told.code, 1, told.stdout)
     }
     const after = await operator.ok<{ log: ReadonlyArray<{ action: string }>; status: string }>("GET", `/agents/${good.handle}`)

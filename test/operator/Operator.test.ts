@@ -70,6 +70,37 @@ const changesOf = (agent: Party) =>
       entries.map(({ action, detail, operator }) => ({ action, detail, operator }))))
 
 layer(room)((it) => {
+  it.effect("agents list shows every account once, in pages, and those with one status", () =>
+    Effect.gen(function*() {
+      const operator = "olga"
+      const [one, two, three] = yield* newAgents(3)
+      yield* run({ _tag: "Suspend", handle: two!.handle, operator, reason: null })
+      const { run: perform } = yield* Operator
+      const list = (given: Partial<Extract<OperatorCommand, { readonly _tag: "Agents" }>>) =>
+        perform({ _tag: "Agents", limit: 1_000, status: null, cursor: null, operator, ...given })
+      type Page = { readonly agents: ReadonlyArray<{ readonly handle: string; readonly status: string }>; readonly next_cursor: string | null }
+      const all = (yield* list({})).data as unknown as Page
+      assert.includeMembers(all.agents.map(({ handle }) => handle), [one!.handle, two!.handle, three!.handle])
+      assert.isNull(all.next_cursor)
+      const walked: Array<unknown> = []
+      let cursor: string | null = null
+      do {
+        const page: { readonly text: string; readonly data: unknown } = yield* list({ limit: 2, cursor })
+        const { agents, next_cursor } = page.data as Page
+        walked.push(...agents)
+        cursor = next_cursor
+        assert.strictEqual(page.text.split("\n").at(-1)?.includes(`--cursor ${cursor}`), cursor !== null, page.text)
+      } while (cursor !== null)
+      assert.deepStrictEqual(walked, [...all.agents])
+      const suspended = yield* list({ status: "suspended" })
+      assert.isTrue((suspended.data as unknown as Page).agents.every(({ status }) => status === "suspended"))
+      assert.match(suspended.text, new RegExp(`^${two!.handle} +suspended +\\d{4}-\\S+Z +0 +\\S+@\\S+$`, "m"))
+      assert.include((yield* Effect.flip(list({ cursor: "bm90aGluZw" }))).message, "cursor")
+      const audit = yield* AuditLog
+      const [entry] = yield* audit.list({ handle: null, operator, looks: true, before: null, limit: 1 })
+      assert.deepInclude(entry, { action: "list agents" })
+    }))
+
   it.effect("the command line and the console leave out the same entries as reads", () =>
     Effect.gen(function*() {
       const [agent] = yield* newAgents(1)

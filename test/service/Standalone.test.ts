@@ -6,6 +6,7 @@ import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { settings } from "#ground/platform/Config"
+import { VERSION } from "#doors/service/Version"
 import { eventually, within } from "../support/Eventually.ts"
 import { SHORT_LIVED } from "../support/Server.ts"
 import { keepLog } from "../support/ServerLogs.ts"
@@ -109,6 +110,15 @@ describe("npm start", () => {
     assert.include(await refusal(run({ DATA_DIR: join(file, "data"), PORT: "0" }), 1), `DATA_DIR ${join(file, "data")}`)
   })
 
+  it("says that a folder is not there: the one for temporary files of the demo, and the current one", async () => {
+    const demo = launch(process.execPath, [...SHORT_LIVED, "./runners/parley.js", "demo"], { TMPDIR: join(folder, "none") })
+    assert.include(await refusal(demo, 1), `parley: The folder for temporary files, ${join(folder, "none")}, cannot be used.`)
+    const gone = mkdtempSync(join(folder, "gone-"))
+    const line = 'cd "$1" && rmdir "$1" && exec "$2" "$3" start'
+    const lost = launch("sh", ["-c", line, "sh", gone, process.execPath, join(ROOT, "runners/parley.js")], {})
+    assert.strictEqual(await refusal(lost, 1), "parley: The current folder does not exist any more. Change to another folder.\n")
+  })
+
   it("says that the database cannot be reached, without its password", async () => {
     const port = await freePort()
     const env = { DATA_DIR: join(folder, "pg"), PORT: "0", DATABASE_URL: `postgres://u:hidden@127.0.0.1:${port}/parley` }
@@ -120,13 +130,12 @@ describe("npm start", () => {
   it("shows every setting with --help, and refuses what it does not know", async () => {
     const help = run({}, ["--help"])
     assert.strictEqual(await help.ended, 0)
-    for (const [name, setting] of Object.entries(settings)) {
-      assert.include(help.stdout(), `  ${name} `)
-      assert.include(help.stdout(), setting.about)
-    }
+    const words = help.stdout().replaceAll(/\s+/g, " ")
+    for (const [name, { about, shown }] of Object.entries(settings)) assert.include(words, ` ${name} (${shown}) ${about} `)
     assert.strictEqual(
       await refusal(run({}, ["--port=5"]), 1),
-      "parley: Unrecognized flag: --port in command parley start. See node runners/parley.js start --help\n"
+      "parley: Unrecognized flag: --port in command parley start. PORT is an environment variable: PORT=… node runners/parley.js start. " +
+        "See node runners/parley.js start --help\n"
     )
   })
 
@@ -135,13 +144,18 @@ describe("npm start", () => {
     const port = String(await freePort())
     const first = run({ DATA_DIR: dataDir, PORT: port, MAIL_FORM: "Parley <hidden@example.com>" })
     const url = await listening(first)
-    assert.match(first.stdout(), /^Making the database/m)
+    const steps = first.stdout().split("\n").filter((line) => /^Making|^ {2}\d of \d: /.test(line))
+    assert.match(steps[0] ?? "", new RegExp(`^Making the database in ${dataDir}, once\\.`))
+    assert.deepStrictEqual(steps.slice(1).map((line) => line.trim().slice(0, 7)), ["1 of 3:", "2 of 3:", "3 of 3:"])
+    assert.notInclude(first.stdout(), "\u001b")
+    assert.include(first.stdout(), `\n  DATA_DIR=${dataDir} node runners/parley.js admin agents create ada bob\n`)
     assert.include(first.stdout(), `${url}/docs`)
     assert.match(first.stdout(), new RegExp(`^  curl .*${url}/v1/register`, "m"))
     assert.include(first.stdout(), join(dataDir, "outbox"))
     for (const path of ["/v1/health", "/v1/ready"]) assert.strictEqual((await fetch(`${url}${path}`)).status, 200)
     const command = /curl -s (\S+) -d '(.+)'/.exec(first.stdout())
-    assert.strictEqual((await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })).status, 200)
+    const begun = await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })
+    const { pending_id } = await begun.json() as { readonly pending_id: string }
     const mail = await eventually("the mail", () =>
       readdirSync(join(dataDir, "outbox")).find((name) => name.endsWith(".eml")))
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
@@ -149,6 +163,8 @@ describe("npm start", () => {
     assert.notInclude(first.stderr(), code)
     assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set but is not a setting of Parley: MAIL_FROM may be meant"\}$/m)
     assert.notInclude(first.stderr(), "hidden")
+    const verified = await fetch(`${url}/v1/register/verify`, { method: "POST", body: JSON.stringify({ pending_id, code }) })
+    assert.isTrue(verified.ok, await verified.text())
 
     assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
     const busy = run({ DATA_DIR: join(folder, "other"), PORT: port })
@@ -160,6 +176,9 @@ describe("npm start", () => {
     const second = run({ DATA_DIR: dataDir, PORT: port })
     assert.strictEqual(await listening(second), url)
     assert.notInclude(second.stdout(), "Making the database")
+    // An agent exists now.
+    assert.notMatch(second.stdout(), /curl|agents create|no agent/)
+    assert.include(second.stdout(), join(dataDir, "outbox"))
     second.child.kill("SIGTERM")
     assert.strictEqual(await second.ended, 0)
     assert.strictEqual(second.stderr(), "")
@@ -219,7 +238,7 @@ describe("npm start", () => {
     assert.include(server.stdout(), "Finishing what is under way")
   })
 
-  it("says in one line that Node is too old", ({ skip }) => {
+  it("says in one line that Node is too old, and prints help and the version all the same", ({ skip }) => {
     const env = { PATH: OLD_NODE }
     const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
     if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
@@ -232,5 +251,14 @@ describe("npm start", () => {
     assert.strictEqual(old.stderr.toString().trimEnd().split("\n").length, 1)
     assert.include(old.stderr.toString(), "needs Node 24")
     assert.include(old.stderr.toString(), version.slice(1))
+    const help = readFileSync(join(ROOT, "runners/help.txt"), "utf8")
+    for (const [args, printed] of [
+      [["--version"], `parley ${VERSION}\n`],
+      [["--help"], help.slice(help.indexOf("\n") + 1, help.indexOf("### parley start"))],
+      [["admin", "agents", "create", "scout", "-h"], /^### parley admin agents create\n([^]*?)^### /m.exec(help)?.[1]]
+    ] as const) {
+      const { status, stderr, stdout } = spawnSync("node", ["runners/parley.js", ...args], { cwd: ROOT, env, encoding: "utf8" })
+      assert.deepStrictEqual([status, stderr, stdout], [0, "", printed ?? "no such help"], args.join(" "))
+    }
   })
 })

@@ -1,7 +1,6 @@
 import { ConfigProvider, Console, Effect } from "effect"
 import { format } from "node:util"
-import { run } from "../../runners/CommandLine.ts"
-import type { Typed } from "../../runners/Typed.ts"
+import { run, type Shown } from "../../runners/CommandLine.ts"
 import { Environment } from "#ground/platform/Misspelt"
 import { within } from "./Eventually.ts"
 import { type ProgramResult, runParley } from "./RunParley.ts"
@@ -14,11 +13,11 @@ export const admin = (env: Readonly<Record<string, string>>, ...args: ReadonlyAr
 export const adminHere = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>): Promise<ProgramResult> =>
   parleyHere(env, ["admin", ...args])
 
-/** Runs `parley` with these arguments in this process; its help shows commands as `typed` writes them. */
+/** Runs `parley` with these arguments in this process; its help is 80 columns wide, unless `shown` says otherwise. */
 export const parleyHere = (
   env: Readonly<Record<string, string>>,
   args: ReadonlyArray<string>,
-  typed?: Typed
+  shown: Partial<Shown> = {}
 ): Promise<ProgramResult> => {
   let stdout = ""
   let stderr = ""
@@ -26,11 +25,11 @@ export const parleyHere = (
     log: (...parts: ReadonlyArray<unknown>) => stdout += `${format(...parts)}\n`,
     error: (...parts: ReadonlyArray<unknown>) => stderr += `${format(...parts)}\n`
   })
-  const program = run(args, typed).pipe(
+  const program = run(args, { width: 80, ...shown }).pipe(
     Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
     Effect.provideService(Environment, env),
     Effect.provideService(Console.Console, written),
-    Effect.map((done): ProgramResult => ({ code: done ? 0 : 1, stdout, stderr }))
+    Effect.map((code): ProgramResult => ({ code, stdout, stderr }))
   )
   return within(`parley ${args.join(" ")}`, Effect.runPromise(program))
 }

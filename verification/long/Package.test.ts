@@ -63,7 +63,7 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
     const packed = globSync("**/*", { cwd: join(folder, "app/node_modules/parley"), withFileTypes: true })
       .filter((entry) => entry.isFile())
       .map((entry) => join(entry.parentPath, entry.name).slice(join(folder, "app/node_modules/parley/").length))
-    const compiled = globSync(["src/**/*.{ts,js,css,svg}", "runners/**/*.{ts,js}"], { cwd: ROOT }).map((path) => `dist/${path.replace(/ts$/, "js")}`)
+    const compiled = globSync(["src/**/*.{ts,js,css,svg}", "runners/**/*.{ts,js,txt}"], { cwd: ROOT }).map((path) => `dist/${path.replace(/ts$/, "js")}`)
     const schema = readdirSync(join(ROOT, "schema")).map((name) => `dist/schema/${name}`)
         const licenses = ["GPL-3.0", "LGPL-3.0", "THIRD-PARTY"].map((name) => `licenses/${name}.txt`)
     assert.sameMembers(packed, ["CHANGELOG.md", "LICENSE", "README.md", "package.json", "dist/package.json", ...licenses, ...compiled, ...schema])

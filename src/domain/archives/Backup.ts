@@ -125,6 +125,7 @@ const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.R
   const { database, schema, store } = given
   const target = path.resolve(given.target)
   if (existsSync(target)) return yield* refuse(`${target} is there already.`)
+  if (!existsSync(path.dirname(target))) return yield* refuse(`There is no folder ${path.dirname(target)} on the machine of the server.`)
   const at = yield* Clock.currentTimeMillis
   let longest = 0
   const timed = <A, E, R>(statement: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
@@ -249,7 +250,13 @@ export const unpack = Effect.fnUntraced(function*(file: string, folder: string):
     await mkdir(dataDir, { recursive: true, mode: 0o700 })
   })
   const text = yield* Effect.mapError(unpackEntries(file, dataDir), (error) =>
-    damaged(Tar.isTarError(error) && error.kind === "InvalidHeader" ? `it is no tar file, or damaged: ${error.message}` : error.message))
+    damaged(
+      Tar.isTarError(error) && error.kind === "InvalidHeader"
+        ? `it is no tar file, or damaged: ${error.message}`
+        : Reflect.get(error, "code") === "EISDIR"
+        ? "it is a folder"
+        : error.message
+    ))
   const contents = yield* Effect.mapError(decodeContents(text.contents), () => refuse("This backup was made by another version of Parley."))
   if (contents.entries !== text.entries) return yield* damaged(`it has ${text.entries} of ${contents.entries} entries`)
   yield* io(async () => {

@@ -1,7 +1,8 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { AccountStatus } from "#doors/operator/AgentAdmin"
 import { ReportState } from "#doors/operator/Reports"
-import { AdminClient, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
+import { AdminClient, cursor, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
 import { backup, compact, exportCommand, erase, restore as restoreBackup } from "./DataCli.ts"
 import type { OperatorCommand } from "./OperatorCommand.ts"
 import { agentCommands, connections, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
@@ -11,6 +12,23 @@ const limit = Flag.Int("limit").pipe(Flag.withDescription("The most entries to s
 const perform = (command: OperatorCommand, asJson: boolean) =>
   Effect.flatMap(AdminClient, (client) => client.perform(command)).pipe(
     Effect.flatMap(({ data, text }) => Console.log(asJson ? JSON.stringify(data, null, 2) : text))
+  )
+
+const list = Command.make("list", {
+  status: Flag.Literals("status", AccountStatus.literals).pipe(Flag.withDescription("Only agents with this status"), Flag.optional),
+  limit: Flag.Int("limit").pipe(Flag.withDescription("The most agents to show (up to 1000)"), Flag.withDefault(50)),
+  cursor,
+  json
+}, (given) =>
+  perform({
+    _tag: "Agents",
+    limit: given.limit,
+    status: Option.getOrNull(given.status),
+    cursor: Option.getOrNull(given.cursor),
+    operator: whoAmI()
+  }, given.json)).pipe(
+    Command.withDescription("List agents by their handles: status, when they were created, how many messages wait for them, and since when"),
+    example("Those that are suspended", "--status suspended")
   )
 
 const show = Command.make("show", { handle, json }, (given) =>
@@ -61,9 +79,9 @@ const create = Command.make("create", {
   )
 
 const agents = Command.make("agents").pipe(
-  Command.withDescription("Show, suspend, restore, disconnect and create agents"),
+  Command.withDescription("List, show, suspend, restore, disconnect and create agents"),
   example("A new agent", "create scout"),
-  Command.withSubcommands([show, suspend, restore, create, ...agentCommands])
+  Command.withSubcommands([list, show, suspend, restore, create, ...agentCommands])
 )
 
 const state = Flag.Literals("state", ReportState.literals).pipe(

@@ -40,6 +40,7 @@ export const whoAmI = (): string => {
 }
 
 export const json = Flag.Boolean("json").pipe(Flag.withDescription("Print JSON instead of text"), Flag.withDefault(false))
+export const cursor = Flag.String("cursor").pipe(Flag.withDescription("Continues a list: `next_cursor` of the answer before"), Flag.optional)
 export const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the audit log"), Flag.optional)
 export const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
 

@@ -1,20 +1,42 @@
 import { Effect } from "effect"
-import { AgentAdmin } from "#doors/operator/AgentAdmin"
+import { AgentAdmin, agentPage } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
 import { Reports } from "#doors/operator/Reports"
 import { iso } from "#ground/wire/Text"
-import { type Answers, findAgent } from "./Answers.ts"
+import { type Answers, findAgent, refuse } from "./Answers.ts"
 import { plain, table } from "./Lines.ts"
 
-/** The lists of reports, of dead webhook deliveries and of the audit log. */
+/** The most agents on a page. */
+const AGENTS = 1_000
+
+/** The lists of agents, of reports, of dead webhook deliveries and of the audit log. */
 export const listAnswers = Effect.gen(function*() {
   const agents = yield* AgentAdmin
   const audit = yield* AuditLog
   const deadDeliveries = yield* DeadDeliveries
   const reports = yield* Reports
 
-  const answers: Answers<"Reports" | "DeadWebhooks" | "Audit"> = {
+  const answers: Answers<"Agents" | "Reports" | "DeadWebhooks" | "Audit"> = {
+    Agents: Effect.fnUntraced(function*({ cursor, limit, operator, status }) {
+      yield* audit.note({ operator, action: "list agents", handle: null, detail: null })
+      const query = { handle: "", email: "", status, order: "handle", limit } as const
+      const page = yield* Effect.catchTag(agentPage(agents, cursor === null ? query : { ...query, cursor }, AGENTS), "ValidationFailed", () =>
+        refuse("This cursor is not one that `agents list` printed."))
+      const rows = page.agents.map((row) => [
+        row.handle,
+        row.status,
+        row.created_at,
+        String(row.undelivered),
+        row.waiting_since ?? "",
+        plain(row.email)
+      ])
+      const more = page.next_cursor === null ? "" : `\nThere are more: --cursor ${page.next_cursor}`
+      return {
+        text: rows.length === 0 ? "There is no such agent." : table([["handle", "status", "created", "waiting", "since", "email"], ...rows]) + more,
+        data: { agents: page.agents.map((row) => ({ ...row })), next_cursor: page.next_cursor }
+      }
+    }),
     Reports: Effect.fnUntraced(function*({ limit, operator, state }) {
       yield* audit.note({ operator, action: "list reports", handle: null, detail: null })
       const rows = yield* reports.list({ state, agent: null, after: null, limit })

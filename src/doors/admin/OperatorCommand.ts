@@ -1,4 +1,5 @@
 import { Data, Schema } from "effect"
+import { AccountStatus } from "#doors/operator/AgentAdmin"
 import { Reason } from "#doors/operator/AuditLog"
 import { ReportState } from "#doors/operator/Reports"
 import { Name } from "#ground/wire/Name"
@@ -12,6 +13,14 @@ const Id = Storable.check(Schema.isMaxLength(100))
 
 /** The commands of operators, whether a running server or the command-line process carries them out. */
 export const OperatorCommand = Schema.Union([
+  Schema.TaggedStruct("Agents", {
+    limit: Limit,
+    /** Null for every status. */
+    status: Schema.NullOr(AccountStatus),
+    /** Null for the first page. */
+    cursor: Schema.NullOr(Schema.String.check(Schema.isMaxLength(1_000))),
+    operator: Who
+  }),
   Schema.TaggedStruct("Show", { handle: Handle, operator: Who }),
   Schema.TaggedStruct("Suspend", { handle: Handle, operator: Who, reason: Reason }),
   Schema.TaggedStruct("Restore", { handle: Handle, operator: Who, reason: Reason }),

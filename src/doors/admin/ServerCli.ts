@@ -1,6 +1,6 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { AdminClient, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
+import { AdminClient, cursor, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
 import type { ApiRequest } from "./AdminClient.ts"
 import { lines } from "./Lines.ts"
 
@@ -192,8 +192,6 @@ export const connections = Command.make("connections").pipe(
     )
   ])
 )
-
-const cursor = Flag.String("cursor").pipe(Flag.withDescription("Continues a list: `next_cursor` of the answer before"), Flag.optional)
 
 export const groups = Command.make("groups").pipe(
   Command.withDescription("Show groups and their members, never their messages"),

@@ -4,6 +4,7 @@ import { Skill } from "#domain/agents/Skill"
 import { Connection } from "#domain/oauth/ConnectionsApi"
 import { documented } from "#ground/http/Documented"
 import { Limit } from "#ground/wire/Page"
+import { AccountStatus } from "#doors/operator/AgentAdmin"
 import { Conflict } from "#doors/operator/Conflict"
 import { Reason } from "#doors/operator/AuditLog"
 import { DateTimeString, HandleInput, Storable } from "#ground/wire/Text"
@@ -15,14 +16,12 @@ const params = { handle: HandleInput }
 const parameters = { handle: "nina" }
 const orNull = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 
-export const Status = Schema.Literals(["active", "restricted", "suspended", "deleted"])
-
 const line = {
   handle: Schema.String,
   id: Schema.String,
   email: Schema.String,
   display_name: Schema.String,
-  status: Status,
+  status: AccountStatus,
   created_at: DateTimeString,
   deleted_at: orNull(DateTimeString)
 }
@@ -105,7 +104,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       query: {
         handle: Schema.optionalKey(Storable),
         email: Schema.optionalKey(Storable),
-        status: Schema.optionalKey(Status),
+        status: Schema.optionalKey(AccountStatus),
         order: Schema.optionalKey(Schema.Literals(["handle", "waiting"])),
         limit: Schema.optionalKey(Limit),
         cursor: Schema.optionalKey(Schema.String)

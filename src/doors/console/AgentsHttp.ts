@@ -1,15 +1,13 @@
-import { Clock, Effect, Schema } from "effect"
+import { Clock, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { displayNameOf } from "#domain/agents/Agent"
 import { Skills } from "#domain/agents/Skills"
 import { toConnection } from "#domain/oauth/ConnectionsApi"
-import { type AgentAccount, AgentAdmin, countShown, statusOf } from "#doors/operator/AgentAdmin"
+import { accountShown, type AgentAccount, AgentAdmin, agentPage, countShown, statusOf } from "#doors/operator/AgentAdmin"
 import { AuditLog } from "#doors/operator/AuditLog"
 import { ConnectionAdmin } from "#doors/operator/ConnectionAdmin"
 import { Erasure } from "#doors/operator/Erasure"
 import { Config } from "#ground/platform/Config"
-import { rowsOf } from "#ground/wire/Page"
-import { iso, isoOrNull, isStorable, lowerCase } from "#ground/wire/Text"
+import { iso, isoOrNull, lowerCase } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
@@ -17,21 +15,9 @@ import { endedShown } from "./OAuthApi.ts"
 import { Nodes } from "#doors/operator/Nodes"
 import { explain } from "./Why.ts"
 
-const AfterHandle = Schema.String.check(Schema.makeFilter((text) => isStorable(text) && text.length <= 100))
-
 /** How many of the waiting messages are tested for mutes. */
 const LOOKED = 200
 const LOG = 20
-
-const lineOf = (agent: AgentAccount, now: number) => ({
-  handle: agent.handle,
-  id: agent.id,
-  email: agent.email,
-  display_name: displayNameOf(agent),
-  status: statusOf(agent, now),
-  created_at: iso(agent.createdAt),
-  deleted_at: isoOrNull(agent.deletedAt)
-})
 
 const wordsOf = (agent: AgentAccount, now: number): string => {
   switch (statusOf(agent, now)) {
@@ -72,7 +58,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
       ], { concurrency: "unbounded" })
       const [oldest] = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, 1)
       const shown: AgentDetail = {
-        ...lineOf(agent, now),
+        ...accountShown(agent, now),
         words: wordsOf(agent, now),
         restricted_until: statusOf(agent, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
         suspended_at: isoOrNull(agent.suspendedAt),
@@ -127,28 +113,14 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
     })
 
     return handlers.handleAll({
-      agents: Effect.fnUntraced(function*({ query: { cursor, ...query } }) {
-        const now = yield* Clock.currentTimeMillis
-        const order = query.order ?? "handle"
-        const { nextCursor, rows } = yield* rowsOf(order === "waiting" || cursor === undefined ? query : { ...query, cursor }, {
-          position: AfterHandle,
-          rows: (after, limit) =>
-            agents.search({
-              handle: lowerCase((query.handle ?? "").trim().replace(/^@/, "")),
-              email: (query.email ?? "").trim().toLowerCase(),
-              status: query.status ?? null,
-              order,
-              after: after ?? "",
-              now,
-              limit
-            }),
-          positionOf: ({ handle }) => handle
-        })
-        return {
-          agents: rows.map((row) => ({ ...lineOf(row, now), undelivered: row.undelivered, waiting_since: isoOrNull(row.waitingSince) })),
-          next_cursor: order === "waiting" ? null : nextCursor
-        }
-      }),
+      agents: ({ query: { email, handle, order, status, ...page } }) =>
+        agentPage(agents, {
+          handle: lowerCase((handle ?? "").trim().replace(/^@/, "")),
+          email: (email ?? "").trim().toLowerCase(),
+          status: status ?? null,
+          order: order ?? "handle",
+          ...page
+        }),
       agent: ({ params }) => detail(params.handle),
       why: Effect.fnUntraced(function*({ params }) {
         const agent = yield* find(params.handle)

@@ -1,9 +1,10 @@
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Database } from "#ground/database/Sql"
-import { type AgentStatus, statusAt } from "#domain/agents/Agent"
+import { type AgentStatus, displayNameOf, statusAt } from "#domain/agents/Agent"
 import { Enforcement } from "#domain/enforcement/Enforcement"
-import { iso } from "#ground/wire/Text"
+import { rowsOf } from "#ground/wire/Page"
+import { iso, isoOrNull, isStorable } from "#ground/wire/Text"
 import { NotFound, type Unavailable } from "#ground/wire/WireError"
 import type { Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
@@ -79,10 +80,13 @@ export interface Count {
 export const countShown = ({ counted, effect, threshold, what, windowMs }: Count) =>
   ({ what, counted, threshold, window_seconds: windowMs / 1_000, effect })
 
+/** The status of an account for operators, who see deleted accounts too. */
+export const AccountStatus = Schema.Literals(["active", "restricted", "suspended", "deleted"])
+
 export interface AgentQuery {
   readonly handle: string
   readonly email: string
-  readonly status: "active" | "restricted" | "suspended" | "deleted" | null
+  readonly status: typeof AccountStatus.Type | null
   /** `waiting` selects only agents with waiting messages, those with the most first. It reads all inboxes. */
   readonly order: "handle" | "waiting"
   /** The page begins after this handle. */
@@ -234,3 +238,40 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
     })
   )
 }
+
+const AfterHandle = Schema.String.check(Schema.makeFilter((text) => isStorable(text) && text.length <= 100))
+
+/** An account as a row of a list. */
+export const accountShown = (agent: AgentAccount, now: number) => ({
+  handle: agent.handle,
+  id: agent.id,
+  email: agent.email,
+  display_name: displayNameOf(agent),
+  status: statusOf(agent, now),
+  created_at: iso(agent.createdAt),
+  deleted_at: isoOrNull(agent.deletedAt)
+})
+
+/** A page of accounts. The order `waiting` has one page, without a cursor. */
+export const agentPage = Effect.fnUntraced(function*(
+  agents: AgentAdmin["Service"],
+  { cursor, limit, order, ...query }: Pick<AgentQuery, "handle" | "email" | "status" | "order"> & {
+    readonly cursor?: string
+    readonly limit?: number
+  },
+  /** The most rows of a page. */
+  max = 200
+) {
+  const now = yield* Clock.currentTimeMillis
+  const given = { ...limit === undefined ? {} : { limit }, ...order === "waiting" || cursor === undefined ? {} : { cursor } }
+  const { nextCursor, rows } = yield* rowsOf(given, {
+    max,
+    position: AfterHandle,
+    rows: (after, limit) => agents.search({ ...query, order, after: after ?? "", now, limit }),
+    positionOf: ({ handle }) => handle
+  })
+  return {
+    agents: rows.map((row) => ({ ...accountShown(row, now), undelivered: row.undelivered, waiting_since: isoOrNull(row.waitingSince) })),
+    next_cursor: order === "waiting" ? null : nextCursor
+  }
+})

@@ -71,6 +71,17 @@ const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
   return nearest
 }
 
+/**
+ * The most similar of these names: the name itself, a name that it abbreviates, or one in which two of each eight letters are wrong.
+ * Undefined if none is so similar.
+ */
+export const similar = (name: string, rights: ReadonlyArray<string>): string | undefined => {
+  const nearest = nearestOf(name, rights)
+  if (nearest === "") return undefined
+  const near = abbreviates(name, nearest) || distance(name, nearest) <= Math.max(1, 2 * Math.floor(name.length / 4))
+  return near ? nearest : undefined
+}
+
 /** The variables that look like misspelt settings. Empty variables count as not set. */
 export const misspelt = (
   environment: Readonly<Record<string, string | undefined>>,

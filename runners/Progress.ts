@@ -1,0 +1,41 @@
+import { Worker } from "node:worker_threads"
+import { say } from "../src/Server.ts"
+
+/** A step that takes longer than this is reported again and again, in milliseconds. */
+const BEAT_MS = 5_000
+
+/** Runs in a thread of its own, because PGlite blocks this one, and writes to the file of standard output for the same reason. */
+const BEAT = `
+  const { writeSync } = require("node:fs")
+  const began = Date.now()
+  setInterval(() => {
+    try {
+      writeSync(1, "          … " + Math.round((Date.now() - began) / 1000) + " s\\n")
+    } catch {
+      // Nobody reads the output now.
+    }
+  }, ${BEAT_MS})
+`
+
+/** What a first start does, one line for each step. The lines are the same on a terminal and in a file. */
+export class Progress {
+  #beat: Worker | undefined
+  #step = 0
+  readonly #steps: number
+
+  /** Prints the line before the steps. */
+  constructor(before: string, steps: number) {
+    say(before)
+    this.#steps = steps
+  }
+
+  /** Prints a step that begins now. A step that may block this thread for long gets a line every five seconds. */
+  begin(what: string, blocks: "blocks" | undefined = undefined): void {
+    void this.#beat?.terminate()
+    this.#beat = undefined
+    say(`  ${++this.#step} of ${this.#steps}: ${what}`)
+    if (blocks === undefined) return
+    this.#beat = new Worker(BEAT, { eval: true })
+    this.#beat.unref()
+  }
+}
