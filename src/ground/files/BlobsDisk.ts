@@ -5,7 +5,7 @@ import * as path from "node:path"
 import type { Readable } from "node:stream"
 import {
   AlreadyUploaded,
-  attempt,
+  attemptAt,
   Blobs,
   ChecksumMismatch,
   contentDisposition,
@@ -81,6 +81,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
     const ids = yield* Ids
     const { signedUrls } = yield* Secrets
     const root = folderOf(config)
+    const attempt = attemptAt(root)
     const incoming = path.join(root, "incoming")
     const fileOf = (id: string) => path.join(root, "files", id)
     const objectOf = (name: string) => path.join(root, name)
@@ -134,6 +135,15 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
     const receive = (bytes: Readable, upload: Upload) => async (handle: fs.FileHandle) => {
       const hash = createHash("sha256")
       let size = 0
+      let hasFailed = false
+      const write = async (chunk: Buffer): Promise<void> => {
+        try {
+          await handle.writeFile(chunk)
+        } catch (error) {
+          hasFailed = true
+          throw error
+        }
+      }
       try {
         for await (const chunk of bytes.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
           size += chunk.length
@@ -142,11 +152,12 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
             return new SizeMismatch()
           }
           hash.update(chunk)
-          await handle.writeFile(chunk)
+          await write(chunk)
         }
       } catch (error) {
+        if (hasFailed) discard(bytes)
         // The client disconnected during the upload.
-        if (bytes.errored !== null || bytes.destroyed) return new SizeMismatch()
+        else if (bytes.errored !== null || bytes.destroyed) return new SizeMismatch()
         throw error
       }
       if (size !== upload.size) return new SizeMismatch()
