@@ -1,11 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Redacted } from "effect"
+import { Context, Deferred, Effect, Fiber, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { once } from "node:events"
 import { createServer } from "node:net"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { layerPg } from "#ground/database/SqlPostgres"
 import { freshDatabase, layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { chanceFor } from "../support/Eventually.ts"
 import { Link } from "../support/Link.ts"
 import { serviceAlone } from "./ServiceAlone.ts"
 
@@ -27,10 +28,10 @@ describe("readiness", () => {
   it.live.skipIf(!isInstalled(18))("says nothing against a database that much is asked of, and takes one connection for it", () =>
     Effect.gen(function*() {
       const { ready, sql } = yield* serve(layerPostgresTest(18, { poolSize: POOL, kind: "empty" }))
-      // Ten times what there are connections for: a statement of somebody else would wait for many seconds.
+      // Ten times what there are connections for: a statement of somebody else would wait for minutes.
       const busy = yield* Effect.forkChild(Effect.forEach(
         Array.from({ length: 10 * POOL }),
-        () => sql`SELECT pg_sleep(1)`,
+        () => sql`SELECT pg_sleep(60)`,
         { concurrency: "unbounded", discard: true }
       ))
       for (let i = 0; i < 10; i++) {
@@ -55,12 +56,22 @@ describe("readiness", () => {
       yield* Fiber.interrupt(free)
       yield* Fiber.join(waiting)
       // It takes no part in a transaction: what that does is wholly undone.
+      const [begun, end] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
       const transaction = yield* Effect.forkChild(
-        Effect.exit(sql.withTransaction(Effect.andThen(sql`CREATE TABLE undone ()`, Effect.andThen(Effect.sleep("300 millis"), sql`SELECT * FROM nowhere`)))),
+        Effect.exit(sql.withTransaction(Effect.gen(function*() {
+          yield* sql`CREATE TABLE undone ()`
+          yield* Deferred.succeed(begun, undefined)
+          yield* Deferred.await(end)
+          return yield* sql`SELECT * FROM nowhere`
+        }))),
         { startImmediately: true }
       )
-      assert.deepStrictEqual(yield* ready, { status: 200, reason: undefined })
-      assert.isDefined(transaction.pollUnsafe())
+      yield* Deferred.await(begun)
+      const asked = yield* Effect.forkChild(ready, { startImmediately: true })
+      yield* Effect.promise(() => chanceFor("a statement inside the transaction", 100))
+      yield* Deferred.succeed(end, undefined)
+      assert.deepStrictEqual(yield* Fiber.join(asked), { status: 200, reason: undefined })
+      yield* Fiber.join(transaction)
       assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_tables WHERE tablename = 'undone'`, [])
     }).pipe(Effect.scoped))
 
@@ -80,7 +91,7 @@ describe("readiness", () => {
       let refused = 1
       while (refused < 7 && (yield* ready).status !== 200) refused++
       assert.isBelow(refused, 7)
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped))
 
   it.live("says that the database is away where nothing listens, or what listens does not answer", () =>
     Effect.gen(function*() {
