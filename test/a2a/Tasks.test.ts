@@ -2,7 +2,6 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { setTimeout as pause } from "node:timers/promises"
 import { PushConfigsRepo } from "#doors/a2a/PushConfigsRepo"
 import { asOf, LOG, type Change, type Task } from "#doors/a2a/Task"
 import { TaskPushes } from "#doors/a2a/TaskPushes"
@@ -20,7 +19,7 @@ import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
-import { eventually } from "../support/Eventually.ts"
+import { breath, eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
 
@@ -390,7 +389,7 @@ layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Lay
       yield* refresh
       // A post to the dead target holds the agent's only place for unknown targets until its time is up.
       const posted = () => [2, 3, 4, 5].every((i) => statesAt(`${url}/${i}`).at(-1) === "COMPLETED")
-      const time = yield* Effect.forkChild(Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(() => pause(10)))))
+      const time = yield* Effect.forkChild(Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(breath))))
       yield* Effect.promise(() => eventually("the posts", () => posted() || undefined))
       yield* Fiber.interrupt(time)
       const waiting = sql<{ n: number }>`

@@ -13,6 +13,7 @@ import { Blobs } from "#ground/files/Blobs"
 import { Config } from "#ground/platform/Config"
 import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
+import { breath } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -225,7 +226,7 @@ eachDatabase((database) => {
         const until = Effect.fnUntraced(function*(holds: Effect.Effect<boolean, unknown, SqlClient.SqlClient>) {
           for (let i = 0; i < 400 && !(yield* holds); i++) {
             yield* TestClock.adjust("1 minute")
-            yield* Effect.promise(() => new Promise((r) => setTimeout(r, 5)))
+            yield* Effect.promise(breath)
           }
           assert.isTrue(yield* holds)
         })

@@ -17,6 +17,7 @@ import { GroupEntity } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
+import { breath } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -283,7 +284,7 @@ eachDatabase((database) => {
           // The job works beside the test, on real files and a real database, and comes again every hour.
           for (let i = 0; i < 400 && (yield* isThere(key)) !== there; i++) {
             yield* TestClock.adjust("10 minutes")
-            yield* Effect.promise(() => new Promise((r) => setTimeout(r, 5)))
+            yield* Effect.promise(breath)
           }
           assert.strictEqual(yield* isThere(key), there)
         })

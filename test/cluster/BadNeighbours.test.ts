@@ -2,9 +2,8 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { mkdtemp } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { eventually } from "../support/Eventually.ts"
+import { breath, chanceFor, eventually } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { attempt, Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, parley, RELAXED, Server, type TestAgent } from "../support/Server.ts"
@@ -65,9 +64,9 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
           await send(on(node, from), to, "on and on")
           sends++
         }
-        await eventually("a good node to be ready", async () => (await fetch(`${node.url}/v1/ready`)).ok || undefined, 20_000)
+        await eventually("a good node to be ready", async () => (await fetch(`${node.url}/v1/ready`)).ok || undefined)
       }
-      await pause(20)
+      await breath()
     }
     await end
   }
@@ -103,7 +102,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     const told = Promise.all(cluster.nodes.flatMap((good) => started.map(({ port }) =>
       eventually(`the others to tell of 127.0.0.1:${port}`, () =>
         good.stderr.includes(`Node 127.0.0.1:${port} cannot be reached from this one: `) || undefined))))
-    await sendingWhile(Promise.all([refused, told]).then(() => pause(3_000)))
+    await sendingWhile(Promise.all([refused, told]).then(() => chanceFor("a good node to be excluded", 3_000)))
 
     // Nobody but the good nodes is in the list, and no bad one takes itself for ready, should it listen already.
     for (const { node } of started) {

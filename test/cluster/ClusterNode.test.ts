@@ -10,6 +10,7 @@ import { make as makeLines, NodeLines } from "#ground/cluster/NodeLines"
 import * as NodePort from "#ground/cluster/NodePort"
 import { layerPg } from "#ground/database/SqlPostgres"
 import { Link } from "../support/Link.ts"
+import { Stopwatch } from "../support/Promptly.ts"
 import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
 
 describe("a node's address", () => {
@@ -44,10 +45,10 @@ describe("the locks of shards", () => {
         const locks = yield* RunnerStorage.RunnerStorage
         assert.lengthOf(yield* locks.acquire(here, shards), shards.length)
         link.delayMs = 50
-        const began = performance.now()
+        const watch = new Stopwatch()
         yield* Effect.forEach(shards.slice(1), (shard) => locks.release(here, shard), { concurrency: "unbounded", discard: true })
         // One after the other they would wait for 118 answers, 100 ms each.
-        assert.isBelow(performance.now() - began, 6_000)
+        watch.endsWithin(6_000)
         assert.deepStrictEqual(yield* locks.refresh(here, shards), shards.slice(0, 1))
       }).pipe(Effect.provide(storage(database, "127.0.0.1:14431").pipe(
         Layer.provide(Layer.effectDiscard(migrate).pipe(Layer.provide(layerPg({ url: database, poolSize: 2 })))),
@@ -68,9 +69,7 @@ describe("what listens for other nodes", () => {
       yield* Scope.provide(Layer.build(NodePort.layer(config).pipe(Layer.provide(Layer.effect(NodeLines, makeLines("127.0.0.1:1", 1, () => Effect.fail("nobody is there")))))), scope)
       const silent = connect(port, "127.0.0.1")
       yield* Effect.promise(() => once(silent, "connect"))
-      const began = performance.now()
       yield* Scope.close(scope, Exit.void)
-      assert.isBelow(performance.now() - began, 30_000)
       silent.destroy()
     }))
 })

@@ -2,11 +2,10 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { once } from "node:events"
-import { setTimeout as pause } from "node:timers/promises"
 import { readGreeting, WIRE, writeGreeting } from "#ground/cluster/NodeGreeting"
 import type { NodeLine } from "#ground/cluster/NodeLine"
 import { NodeLines } from "#ground/cluster/NodeLines"
-import { eventually } from "../support/Eventually.ts"
+import { breath, chanceFor, eventually } from "../support/Eventually.ts"
 import { connected, layerLines, type Wires, wires } from "../support/Lines.ts"
 
 const start = Effect.fnUntraced(function*(made: Wires, name: string, incarnation = 1) {
@@ -23,7 +22,7 @@ const start = Effect.fnUntraced(function*(made: Wires, name: string, incarnation
 const until = (what: string, isSo: () => boolean): Effect.Effect<void> =>
   Effect.promise(async () => void await eventually(what, () => isSo() || undefined))
 const meanwhile = (what: string, isSo: () => boolean): Effect.Effect<void> =>
-  Effect.raceFirst(until(what, isSo), Effect.forever(Effect.andThen(TestClock.adjust("100 millis"), Effect.promise(() => pause(5)))))
+  Effect.raceFirst(until(what, isSo), Effect.forever(Effect.andThen(TestClock.adjust("100 millis"), Effect.promise(breath))))
 
 it.effect("two nodes that want each other have one line, and one again after it broke", () =>
   Effect.gen(function*() {
@@ -37,7 +36,7 @@ it.effect("two nodes that want each other have one line, and one again after it 
     assert.deepStrictEqual([one.ended(), two.ended()], [1, 1])
     two.lines.to("a:1")?.send('["missed",2]')
     yield* until("it to be heard", () => one.heard.length === 1)
-    yield* Effect.forEach(Array.from({ length: 30 }), () => Effect.andThen(TestClock.adjust("250 millis"), Effect.promise(() => pause(2))))
+    yield* Effect.forEach(Array.from({ length: 30 }), () => Effect.andThen(TestClock.adjust("250 millis"), Effect.promise(breath)))
     assert.deepStrictEqual([one.began.length, two.began.length], [2, 2], "a quiet line lasts")
   }))
 
@@ -64,7 +63,7 @@ it.effect("of two connections at the same time the one of the smaller name is ke
     yield* TestClock.adjust("2 seconds")
     made.isUp = true
     yield* meanwhile("a line", () => one.lines.to("b:1") !== undefined && two.lines.to("a:1") !== undefined)
-    yield* Effect.promise(() => pause(50))
+    yield* Effect.promise(() => chanceFor("another line"))
     one.lines.to("b:1")?.send('["missed",1]')
     two.lines.to("a:1")?.send('["missed",2]')
     yield* until("both to be heard", () => one.heard.length === 1 && two.heard.length === 1)
@@ -120,7 +119,7 @@ it.effect("nothing is heard before there are handlers", () =>
     const one = yield* start(made, "a:1")
     const lines = Context.get(yield* Layer.build(Layer.fresh(layerLines(made, "b:1"))), NodeLines)
     yield* one.lines.want(["b:1"])
-    yield* Effect.promise(() => pause(50))
+    yield* Effect.promise(() => chanceFor("another line"))
     assert.isUndefined(one.lines.to("b:1"))
     const heard: Array<unknown> = []
     lines.handle("missed", (_, entry) => void heard.push(entry))

@@ -10,8 +10,7 @@ import { forRequest, requestId } from "#ground/platform/RequestId"
 import { formatJson } from "#ground/platform/Telemetry"
 import { InternalError, NotFound, Unavailable } from "#ground/wire/WireError"
 import { answer } from "#ground/wire/WireErrors"
-import { setTimeout as pause } from "node:timers/promises"
-import { eventually } from "../support/Eventually.ts"
+import { breath, chanceFor, eventually } from "../support/Eventually.ts"
 import { connected, makeCalls, type Wires, wires } from "../support/Lines.ts"
 
 /** Its payload is another thing once it has travelled: a time that is not decoded is text. */
@@ -31,7 +30,7 @@ const until = (what: string, isSo: () => boolean): Effect.Effect<void> =>
 
 /** The same, while the clock of the test goes on. */
 const meanwhile = (what: string, isSo: () => boolean): Effect.Effect<void> =>
-  Effect.raceFirst(until(what, isSo), Effect.forever(Effect.andThen(TestClock.adjust("25 millis"), Effect.promise(() => pause(2)))))
+  Effect.raceFirst(until(what, isSo), Effect.forever(Effect.andThen(TestClock.adjust("25 millis"), Effect.promise(breath))))
 
 /** A node that has the actors with these ids; `owners` are the nodes that it takes for the owners of all others. */
 const start = Effect.fnUntraced(function*(made: Wires, name: string, has: Set<string>, owners: () => ReadonlyArray<string>, run: Run) {
@@ -185,7 +184,7 @@ it.effect("what may have waited while its node stood still is not done there", (
     assert.strictEqual((yield* caller.work("1")).by, "b:1")
     late = true
     const waiting = yield* Effect.forkChild(caller.work("1"), { startImmediately: true })
-    yield* Effect.promise(() => pause(50))
+    yield* Effect.promise(() => chanceFor("a second run"))
     assert.isUndefined(waiting.pollUnsafe())
     assert.strictEqual(runs, 1)
   }).pipe(Effect.provideService(StallGuard, { listensOn: () => {}, stalledLately: () => late }))

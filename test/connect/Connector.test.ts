@@ -1,8 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { readdirSync, readlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { setTimeout as pause } from "node:timers/promises"
-import { eventually } from "../support/Eventually.ts"
+import { chanceFor, eventually } from "../support/Eventually.ts"
 import { makeDataDir, newAgent, type Server, sharedServer, startServer } from "../support/Server.ts"
 import { acknowledgeAll, acknowledged, acquainted, answeredBy, Machine, replies, type Running, send, startConnector, stored } from "./Connectors.ts"
 
@@ -114,7 +113,7 @@ describe("a connector", () => {
     const both = [ada, bob].map((agent, at) => start(machines[at]!, machines[at]!.settings(server, agent)))
     await send(bob, ada.handle, "Begin")
     await eventually("a parked conversation", () => both.some((one) => one.log.some(({ event }) => event === "parked")) || undefined)
-    await pause(100)
+    await chanceFor("a fifth run", 100)
     assert.strictEqual(machines[0].runs + machines[1].runs, 4)
   })
 
@@ -124,7 +123,7 @@ describe("a connector", () => {
     start(machine, machine.settings(server, ada, { runsPerConversationHour: 1 }))
     await replies(bob, ada, [await send(bob, ada.handle, "One")])
     await send(bob, ada.handle, "Two")
-    await pause(150)
+    await chanceFor("a second run", 150)
     assert.strictEqual(machine.runs, 1)
     assert.strictEqual((await stored(ada)).length, 1)
   })
@@ -188,7 +187,7 @@ describe("a connector", () => {
     assert.strictEqual((await replies(bob, ada, [fromBob])).length, 1)
     assert.strictEqual((await replies(carol, ada, [fromCarol])).length, 1)
     await acknowledged(ada)
-    await pause(200)
+    await chanceFor("a third run", 200)
     assert.strictEqual(machines[0].runs + machines[1].runs, 2)
   })
 

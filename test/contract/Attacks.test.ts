@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net"
 import { setTimeout as pause } from "node:timers/promises"
 import { crc32, deflateRawSync, gzipSync } from "node:zlib"
 import sharp from "sharp"
-import { eventually, within } from "../support/Eventually.ts"
+import { breath, eventually, within } from "../support/Eventually.ts"
 import { type Answer, bare } from "../support/Http.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { exchange, frameOf, RawConnection } from "../support/RawConnection.ts"
@@ -97,6 +97,7 @@ describe("attacks", () => {
       env: {
         NODE_OPTIONS: `--import ${new URL("../support/Rebind.ts", import.meta.url).href}`,
         ALLOWED_ORIGINS: "https://page.example",
+        SOCKETS_HELLO_SECONDS: "60",
         LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: "5"
       }
     })
@@ -160,6 +161,7 @@ describe("attacks", () => {
           for (const connection of [...headers, ...bodies]) if (connection.received === "") connection.write("x")
         })
       }, 250)
+      const patient = await RawConnection.upgraded(server)
       const speechless = await Promise.all(Array.from({ length: 200 }, () => RawConnection.upgraded(impatient)))
       const ends = (connections: ReadonlyArray<RawConnection>) =>
         tally(connections.map(async (connection) => statusesOf(await connection.end()).join(" ")))
@@ -170,6 +172,8 @@ describe("attacks", () => {
         bodies: await ends(bodies),
         silent: (await Promise.all(silent.map((connection) => connection.end()))).length
       }
+      assert.isFalse(patient.socket.destroyed, "a server that waits a minute for a HELLO ended its socket as early as one that waits 4 s")
+      patient.drop()
       clearInterval(drip)
       await untilLetGo(stalled)
       for (const { socket } of stalled) socket.resume()
@@ -192,7 +196,7 @@ describe("attacks", () => {
         last = over
         const sent = await within("an honest send", say(ann, ben))
         await socket.message(sent.id)
-        if (!last) await pause(50)
+        if (!last) await breath()
       }
     })()
     talk.catch(() => undefined)
@@ -531,7 +535,7 @@ describe("attacks", () => {
       while (written < 40_000_000 && !pinging.socket.destroyed) {
         pinging.write(pings)
         written += pings.length
-        if (pinging.socket.writableLength > 4_000_000) await pause(20)
+        if (pinging.socket.writableLength > 4_000_000) await breath()
         if (pinging.socket.writableLength > 8_000_000) break
       }
       pinging.socket.resume()
@@ -545,7 +549,6 @@ describe("attacks", () => {
         const shown = await seen()
         return shown.status === "online" ? shown : undefined
       })
-      await pause(5)
       for (let i = 0; i < 1_000; i++) answering.pong()
       await answering.settled()
       assert.strictEqual((await seen()).last_seen, last_seen)
@@ -553,11 +556,9 @@ describe("attacks", () => {
 
       // Frames as fast as they go: each above the limit is answered, and no other agent waits.
       const flood = await Promise.all(Array.from({ length: 5 }, () => Socket.hello(server, mallory.key)))
-      const flooding = performance.now()
       for (const one of flood) for (let i = 0; i < 1_000; i++) one.send({ type: "ping", id: i })
       for (const one of flood) {
         await one.waitFor(() => one.count("pong") + one.count("error") === 1_000)
-        assert.isAtMost(one.count("pong"), 100 * (Math.ceil((performance.now() - flooding) / 1_000) + 1))
         await one.close()
       }
 

@@ -2,10 +2,9 @@ import { afterAll, afterEach, assert, beforeAll, describe, it } from "@effect/vi
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { setTimeout as pause } from "node:timers/promises"
 import { catchUp, newPair, say } from "./Talk.ts"
 import { adminHere } from "../support/Admin.ts"
-import { eventually } from "../support/Eventually.ts"
+import { chanceFor, eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { form, Host } from "../signin/Flow.ts"
 import { EventReceiver, isSigned, secretOf } from "../mcp/EventReceiver.ts"
@@ -104,7 +103,7 @@ describe("wire.md J, MCP Events by webhook", () => {
       assert.strictEqual(result.resultType, "complete")
     }
     await say(alice, bob)
-    await pause(1_500)
+    await chanceFor("a post", 500)
     assert.deepStrictEqual(receiver.posts, [])
   })
 
@@ -115,7 +114,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     receiver.status = 500
     const sent = [(await say(alice, bob)).id, (await say(alice, bob)).id, (await say(alice, bob)).id]
     await eventually("all attempts", () => receiver.posts.length >= 6 || undefined)
-    await pause(2_500)
+    await chanceFor("another attempt", 1_500)
     assert.strictEqual(receiver.posts.length, 6, "nothing is posted while it is suspended")
     assert.strictEqual(new Set(receiver.posts.map(({ headers }) => headers["webhook-id"])).size, 1, "nothing is skipped")
     receiver.status = 200
@@ -132,7 +131,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     receiver.status = 410
     const first = await say(alice, bob)
     await eventually("the post", () => receiver.posts.length === 1 || undefined)
-    await pause(2_500)
+    await chanceFor("another attempt", 1_500)
     assert.strictEqual(receiver.posts.length, 1)
     receiver.status = 200
     assert.isFalse((await subscribed(bob, secret)).deliveryStatus.active)
@@ -140,7 +139,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     receiver.status = 413
     await say(alice, bob)
     await eventually("the refusal", () => receiver.posts.some(({ body }) => body.data.seq > first.seq) || undefined)
-    await pause(300)
+    await chanceFor("another attempt", 300)
     receiver.status = 200
     const third = await say(alice, bob)
     assert.deepStrictEqual((await receiver.messages(2)).at(-1), third.id)
@@ -152,26 +151,29 @@ describe("wire.md J, MCP Events by webhook", () => {
     await bob.http.request("PUT", "/v1/reply/active", { json: { ttl_seconds: 60 } })
     await say(alice, bob)
     await say(alice, bob)
-    await pause(1_000)
+    await chanceFor("a post", 500)
     assert.deepStrictEqual(receiver.posts, [])
     await catchUp(bob)
     const late = await say(alice, bob)
     await bob.http.delete("/v1/reply/active")
     assert.deepStrictEqual(await receiver.messages(1), [late.id])
-    await pause(300)
+    await chanceFor("a second post", 300)
     assert.strictEqual(receiver.posts.length, 1)
   })
 
   it("201. inbox.waiting posts once in quiet_seconds", async () => {
     const bob = await newBob()
-    await subscribed(bob, secretOf(), { name: WAITING, arguments: { quiet_seconds: 2 } })
+    const [long, short] = [
+      await subscribed(bob, secretOf(), { name: WAITING, arguments: { quiet_seconds: 3_600 } }),
+      await subscribed(bob, secretOf(), { name: WAITING, arguments: { quiet_seconds: 1 } }, receiver.url("/short"))
+    ]
+    const waiting = ({ id }: Json) =>
+      receiver.posts.filter(({ headers }) => headers["x-mcp-subscription-id"] === id).map(({ body }) => [body.name, body.data.waiting])
     await say(alice, bob)
-    await eventually("the first", () => receiver.posts.length === 1 || undefined)
+    await eventually("the first", () => waiting(long).length + waiting(short).length === 2 || undefined)
     for (let i = 0; i < 3; i++) await say(alice, bob)
-    await pause(800)
-    assert.strictEqual(receiver.posts.length, 1)
-    await eventually("the second", () => receiver.posts.length === 2 || undefined)
-    assert.deepStrictEqual(receiver.posts.map(({ body }) => [body.name, body.data.waiting]), [[WAITING, 1], [WAITING, 3]])
+    await eventually("all three", () => waiting(short).slice(1).reduce((sum, [, n]) => sum + Number(n), 0) === 3 || undefined)
+    assert.deepStrictEqual(waiting(long), [[WAITING, 1]])
   })
 
   it("202. a new secret signs at once, beside the one before", async () => {
@@ -225,7 +227,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.strictEqual(receiver.challenges.length, 1)
     assert.strictEqual((await adminHere(server.place, "agents", "suspend", bob.handle, "--reason", "a test")).code, 0)
     await say(alice, bob)
-    await pause(1_500)
+    await chanceFor("a post", 500)
     assert.deepStrictEqual(receiver.posts, [])
   })
 
@@ -239,7 +241,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual(await receiver.messages(1), [id])
     await form(`${server.url}/revoke`, { token: refresh_token })
     await say(alice, bob)
-    await pause(1_500)
+    await chanceFor("a post", 500)
     assert.strictEqual(receiver.posts.length, 1)
   })
 
@@ -254,7 +256,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     await subscribed(bob, secretOf())
     await rotated(bob)
     await say(alice, bob)
-    await pause(1_500)
+    await chanceFor("a post", 500)
     assert.deepStrictEqual(receiver.posts, [])
   })
 

@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { catchUp, newPair, say } from "./Talk.ts"
 import { adminHere } from "../support/Admin.ts"
-import { eventually, within } from "../support/Eventually.ts"
+import { chanceFor, eventually, within } from "../support/Eventually.ts"
 import { patient } from "../support/Patient.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { initialize, type Json, newest, older, post, rpc, unfenced } from "../mcp/Mcp.ts"
@@ -224,7 +224,7 @@ describe("wire.md J, MCP Events over poll and stream", () => {
       return status === "online" || undefined
     })
     const { id } = await say(alice, dora)
-    await new Promise((resolve) => setTimeout(resolve, 500))
+    await chanceFor("an event", 500)
     assert.deepStrictEqual(stream.of("event"), [])
     await eventually("the event after the lease", async () => stream.of("event").length === 1 || undefined)
     assert.strictEqual(stream.of("event")[0].data.message_id, id)

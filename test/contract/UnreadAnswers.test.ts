@@ -1,20 +1,21 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { begin, connect } from "../a2a/A2a.ts"
-import { eventually } from "../support/Eventually.ts"
+import { eventually, within } from "../support/Eventually.ts"
 import { metric } from "../support/Metrics.ts"
+import { MEASURES } from "../support/Promptly.ts"
 import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
-import { getOf, type Latencies, peakMemory, postOf, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
+import { getOf, type Latencies, peakMemory, postOf, sending, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
 
 /** V8's heap, in MB. What peers make the server hold is outside of it, but for what answers are made of. */
 const HEAP_MB = 512
 /** The bound of docs/operations.md for the default settings. */
 const MEMORY_BOUND = 900_000_000
 /** How many connections each test opens: as many as the descriptors of the test process allow, in the long form. */
-const CONNECTIONS = process.env["LONG"] === undefined ? 420 : 2_000
-/** A median below this is no delay. On a machine with much else to do, it differs by this much from one second to the next. */
-const FLOOR_MS = process.env["LONG"] === undefined ? 2_000 : 250
-/** For how long the others' sends are watched. */
-const WATCH_MS = process.env["LONG"] === undefined ? 1_000 : 3_000
+const CONNECTIONS = MEASURES ? 2_000 : 200
+/** In the long form, a median below this is no delay. */
+const FLOOR_MS = 250
+/** For how long the others' sends are watched in the long form. */
+const WATCH_MS = 3_000
 
 const LARGE = "x".repeat(28_000)
 const MESSAGES = 200
@@ -29,7 +30,8 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   /** Agents who do not read: members of one group with 5.6 MB of messages, which wait for each of them. */
   let silent: ReadonlyArray<TestAgent>
   let group = ""
-  let before: Latencies
+  /** In the long form. */
+  let before: Latencies | undefined
 
   beforeAll(async () => {
     server = await startServer({ env: { NODE_OPTIONS: `--max-old-space-size=${HEAP_MB}`, HTTP_LARGE_READS_SECONDS: String(WAIT_SECONDS) } })
@@ -49,17 +51,23 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
     for (let at = 0; at < MESSAGES; at += 50) {
       await Promise.all(Array.from({ length: 50 }, () => alice.client.sendMessage({ conversation_id: id, content: { text: LARGE } })))
     }
-    before = await sendingFor(alice, bob, 1_000)
+    if (MEASURES) before = await sendingFor(alice, bob, 1_000)
   })
   afterAll(() => server?.stop())
 
-  /** What the others notice while it lasts. A measurement counts if one of three is within the bound, because other work delays some of them. */
-  const othersDoNotNotice = async (forMs: number): Promise<void> => {
-    const bound = Math.max(3 * before.median, FLOOR_MS)
-    const measured: Array<Latencies> = []
-    do measured.push(await sendingFor(alice, bob, forMs))
-    while (measured.length < 3 && measured.at(-1)!.median >= bound)
-    assert.isBelow(measured.at(-1)!.median, bound, JSON.stringify({ before, measured }))
+  /**
+   * Others are served while it lasts, and the server's memory stays bounded. In the long form they are served as quickly as before. A
+   * measurement counts if one of three is within the bound, because other work delays some of them.
+   */
+  const othersDoNotNotice = async (): Promise<void> => {
+    if (before === undefined) await sending(alice, bob, 20)
+    else {
+      const bound = Math.max(3 * before.median, FLOOR_MS)
+      const measured: Array<Latencies> = []
+      do measured.push(await sendingFor(alice, bob, WATCH_MS))
+      while (measured.length < 3 && measured.at(-1)!.median >= bound)
+      assert.isBelow(measured.at(-1)!.median, bound, JSON.stringify({ before, measured }))
+    }
     assert.isBelow(peakMemory(server), MEMORY_BOUND)
   }
 
@@ -91,7 +99,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   const of = (i: number): TestAgent => silent[i % silent.length]!
   const history = () => `/v1/messages/${group}?limit=200`
 
-  it("history", () => whileUnread((i) => getOf(history(), of(i).key), () => othersDoNotNotice(WATCH_MS)))
+  it("history", () => whileUnread((i) => getOf(history(), of(i).key), () => othersDoNotNotice()))
 
   it("sync and MCP", () =>
     whileUnread((i) => {
@@ -104,7 +112,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
         default:
           return postOf("/mcp", call("agentchat_wait_for_messages", { limit: 50 }), of(i).key)
       }
-    }, () => othersDoNotNotice(WATCH_MS)))
+    }, () => othersDoNotNotice()))
 
   it("A2A: tasks and streams of them", async () => {
     const tasks = await Promise.all(silent.map(async (one) => {
@@ -116,37 +124,39 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
     await whileUnread((i) => {
       const task = `/a2a/${alice.handle}/tasks/${tasks[i % silent.length]}`
       return getOf(i % 2 === 0 ? `${task}:subscribe?A2A-Version=1.0` : `${task}?A2A-Version=1.0&historyLength=100`, of(i).key)
-    }, () => othersDoNotNotice(WATCH_MS))
+    }, () => othersDoNotNotice())
   })
 
-  it("sockets", () => whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice(WATCH_MS)))
+  it("sockets", () => whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice()))
 
   it("bodies that never end", () =>
     whileUnread(
       (i) => `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ncontent-length: 1000000\r\n\r\n${"x".repeat(900_000)}`,
-      () => othersDoNotNotice(WATCH_MS)
+      () => othersDoNotNotice()
     ))
 
   it("bodies in pieces of a byte", () =>
     whileUnread(
       (i) => `POST /v1/groups HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ntransfer-encoding: chunked\r\n\r\n${"1\r\nx\r\n".repeat(400_000)}`,
-      () => othersDoNotNotice(WATCH_MS),
+      () => othersDoNotNotice(),
       4
     ))
 
   it("pages and documents: health answers all the while", () =>
     whileUnread((i) => getOf(i % 2 === 0 ? "/docs" : "/v1/openapi.json"), async () => {
-      const began = performance.now()
-      assert.strictEqual((await target().http().get("/v1/health")).status, 200)
-      assert.isBelow(performance.now() - began, 2_500)
-      await othersDoNotNotice(1_000)
+      assert.strictEqual((await within("health", target().http().get("/v1/health"))).status, 200)
+      await othersDoNotNotice()
     }))
 
   it("an agent that reads none of its large answers waits for its own next one, and is refused after a while; what is small it gets", () =>
-    whileUnread(() => getOf(history(), of(0).key), async () => {
+    // Several answers on each connection: the kernel may take the first of them.
+    whileUnread(() => getOf(history(), of(0).key).repeat(3), async () => {
       await eventually("requests that wait", async () => (await counted()).some((values) => Number(values.at(-1)) > 0) || undefined)
       const [eve, other] = [there(of(0)), there(of(1))]
-      const refused = await eve.http.get(history())
+      const refused = await eventually("the refusal", async () => {
+        const answer = await eve.http.get(history())
+        return answer.status === 200 ? undefined : answer
+      })
       assert.deepStrictEqual(
         [refused.status, (refused.body as { readonly code: string }).code, refused.headers.get("retry-after")],
         [429, "RATE_LIMITED", "1"]

@@ -1,13 +1,14 @@
 import { assert, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { setTimeout as wait } from "node:timers/promises"
 import { Client } from "pg"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { Groups } from "#domain/groups/Groups"
 import { layerPostgresTest } from "../support/Databases.ts"
+import { chanceFor, eventuallyEffect } from "../support/Eventually.ts"
+import { Stopwatch } from "../support/Promptly.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 const rooms = layerRooms(layerPostgresTest(18), {
@@ -17,16 +18,17 @@ const rooms = layerRooms(layerPostgresTest(18), {
 
 type Agent = { readonly id: string; readonly handle: string }
 
-/** In real time: the clock of the rooms leaps. */
-const pause = (millis: number) => Effect.promise(() => wait(millis))
+/** The exit of a send that is repeated until it is decided, as every client does it: one that has waited for 5 s is unavailable. */
+const decided = <A, E extends { readonly _tag: string }>(effect: Effect.Effect<A, E>) =>
+  Effect.exit(Effect.retry(effect, { while: ({ _tag }) => _tag === "Unavailable" }))
 
-/** How long an effect took in milliseconds, of real time, with its exit. */
-const timed = <A, E>(effect: Effect.Effect<A, E>) =>
-  Effect.gen(function*() {
-    const before = performance.now()
-    const exit = yield* Effect.exit(effect)
-    return { exit, took: performance.now() - before }
-  })
+/** Waits until this many transactions wait for locks. */
+const blocked = Effect.fnUntraced(function*(isSo: (count: number) => boolean) {
+  const sql = yield* SqlClient.SqlClient
+  const waiting = sql<{ readonly n: number }>`
+    SELECT count(*)::integer AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+  yield* eventuallyEffect(() => "transactions that wait for locks", Effect.map(waiting, ([row]) => isSo(row?.n ?? 0) || undefined))
+})
 
 const parse = (exit: Exit.Exit<{ readonly body: string }, unknown>): { readonly seq: number; readonly client_msg_id: string } =>
   Exit.isSuccess(exit) ? JSON.parse(exit.value.body) as { seq: number; client_msg_id: string } : assert.fail(String(exit.cause))
@@ -73,28 +75,28 @@ it.live("while a conversation's row is locked, sends to others are answered prom
     const to = (b: Agent) => ({ _tag: "Direct", handle: b.handle }) as const
     const free = yield* lock(CONVERSATION, held.id)
     const waiting = yield* Effect.forkChild(
-      Effect.all([1, 2, 3].map((n) => timed(send(held.a, to(held.b), draft(`wait-${n}`)))), { concurrency: "unbounded" }),
+      Effect.all([1, 2, 3].map((n) => decided(send(held.a, to(held.b), draft(`wait-${n}`)))), { concurrency: "unbounded" }),
       { startImmediately: true }
     )
-    const rounds: Array<number> = []
+    // The row is free only after all rounds.
+    const watch = new Stopwatch()
     for (let round = 0; round < 4; round++) {
-      const done = yield* Effect.all(others.map(({ a, b }) => timed(send(a, to(b), draft(`round-${round}`)))), {
+      const done = yield* Effect.all(others.map(({ a, b }) => decided(send(a, to(b), draft(`round-${round}`)))), {
         concurrency: "unbounded"
       })
-      for (const { exit } of done) parse(exit)
-      rounds.push(Math.max(...done.map(({ took }) => took)))
+      for (const exit of done) parse(exit)
     }
-    // One wait of 300 ms in all, and a machine that is busy; without it each round would take seconds.
-    assert.isBelow(rounds.reduce((sum, one) => sum + one), 2_500, rounds.join())
+    // One wait of 300 ms in all; without it each round would take seconds.
+    watch.endsWithin(2_500)
     assert.isUndefined(waiting.pollUnsafe())
     yield* free
-    const done = yield* Fiber.join(waiting)
-    assert.deepStrictEqual(done.map(({ exit }) => parse(exit).seq), [3, 4, 5])
+    const seqs = (yield* Fiber.join(waiting)).map((exit) => parse(exit).seq)
+    assert.sameMembers(seqs, [3, 4, 5])
     // Nothing is stored twice, whoever asks again.
-    assert.strictEqual(parse(yield* Effect.exit(send(held.a, to(held.b), draft("wait-2")))).seq, 4)
+    assert.strictEqual(parse(yield* Effect.exit(send(held.a, to(held.b), draft("wait-2")))).seq, seqs[1])
     const [row] = yield* sql<{ n: number }>`SELECT count(*) AS n FROM messages WHERE conversation_id = ${held.id}`
     assert.strictEqual(row?.n, 5)
-  }).pipe(Effect.provide(rooms)), 60_000)
+  }).pipe(Effect.provide(rooms)))
 
 it.live("a send that meets a lock for 5 s is answered with 503 and stored never, or once when it is asked again", () =>
   Effect.gen(function*() {
@@ -107,26 +109,24 @@ it.live("a send that meets a lock for 5 s is answered with 503 and stored never,
     const free = yield* lock(INBOX, held.b.id)
     const waiting = yield* Effect.forkChild(
       Effect.all([
-        timed(send(held.a, to(held.b), draft("late-1"))),
-        timed(send(held.a, to(held.b), draft("late-2"))),
-        timed(send(other.a, to(held.b), draft("late-3")))
+        Effect.exit(send(held.a, to(held.b), draft("late-1"))),
+        Effect.exit(send(held.a, to(held.b), draft("late-2"))),
+        Effect.exit(send(other.a, to(held.b), draft("late-3")))
       ], { concurrency: "unbounded" }),
       { startImmediately: true }
     )
-    yield* pause(1_000)
-    const prompt = yield* timed(send(other.a, to(other.b), draft("prompt")))
-    parse(prompt.exit)
-    assert.isBelow(prompt.took, 2_000)
+    const watch = new Stopwatch()
+    parse(yield* decided(send(other.a, to(other.b), draft("prompt"))))
     const done = yield* Fiber.join(waiting)
-    assert.deepStrictEqual(done.map(({ exit }) => tagOf(exit)), ["Unavailable", "Unavailable", "Unavailable"])
-    for (const { took } of done) assert.isTrue(took > 4_500 && took < 9_000, String(took))
+    assert.deepStrictEqual(done.map(tagOf), ["Unavailable", "Unavailable", "Unavailable"])
+    watch.endsWithin(9_000)
     yield* free
-    yield* pause(500)
+    yield* blocked((count) => count === 0)
     const stored = sql<{ n: number }>`SELECT count(*) AS n FROM messages WHERE client_msg_id LIKE 'late-_'`
     assert.strictEqual((yield* stored)[0]?.n, 0)
     for (const key of ["late-1", "late-2", "late-1"]) parse(yield* Effect.exit(send(held.a, to(held.b), draft(key))))
     assert.strictEqual((yield* stored)[0]?.n, 2)
-  }).pipe(Effect.provide(rooms)), 60_000)
+  }).pipe(Effect.provide(rooms)))
 
 it.live("a group with a member whose inbox is locked waits, and no other group does", () =>
   Effect.gen(function*() {
@@ -138,15 +138,13 @@ it.live("a group with a member whose inbox is locked waits, and no other group d
     yield* groups.accept(b, String(held.add_results[0]?.invite_id))
     const to = (id: string) => ({ _tag: "Conversation", id }) as const
     const free = yield* lock(INBOX, b.id)
-    const waiting = yield* Effect.forkChild(timed(send(a, to(held.group.id), draft("held"))), { startImmediately: true })
-    yield* pause(600)
-    const prompt = yield* timed(send(a, to(other.group.id), draft("other")))
-    parse(prompt.exit)
-    assert.isBelow(prompt.took, 2_000)
+    const waiting = yield* Effect.forkChild(decided(send(a, to(held.group.id), draft("held"))), { startImmediately: true })
+    yield* Effect.promise(() => chanceFor("a look at the lock", 600))
+    parse(yield* decided(send(a, to(other.group.id), draft("other"))))
     assert.isUndefined(waiting.pollUnsafe())
     yield* free
-    assert.strictEqual(parse((yield* Fiber.join(waiting)).exit).client_msg_id, "held")
-  }).pipe(Effect.provide(rooms)), 60_000)
+    assert.strictEqual(parse(yield* Fiber.join(waiting)).client_msg_id, "held")
+  }).pipe(Effect.provide(rooms)))
 
 it.live("while an inbox is locked, the acknowledgements and reads of others are stored, and its own once it is free", () =>
   Effect.gen(function*() {
@@ -162,13 +160,11 @@ it.live("while an inbox is locked, the acknowledgements and reads of others are 
       return row?.n === 0
     })
     const soon = (some: ReadonlyArray<typeof held>) =>
-      Effect.gen(function*() {
-        while (!(yield* stored(some))) yield* pause(10)
-      })
+      eventuallyEffect(() => "what is acknowledged", Effect.map(stored(some), (isSo) => isSo || undefined))
     const [freeReader, freeOther] = [yield* lock(INBOX, held.b.id), yield* lock(INBOX, held.a.id)]
     acknowledge(held)
     const waiting = yield* Effect.forkChild(read(held), { startImmediately: true })
-    yield* pause(50)
+    yield* Effect.promise(() => chanceFor("a look at the lock"))
     yield* Effect.all(others.map((pair) => Effect.andThen(Effect.sync(() => acknowledge(pair)), read(pair))), {
       concurrency: "unbounded"
     })
@@ -178,7 +174,7 @@ it.live("while an inbox is locked, the acknowledgements and reads of others are 
     yield* Effect.andThen(freeReader, freeOther)
     yield* Fiber.join(waiting)
     yield* soon([held])
-  }).pipe(Effect.provide(rooms)), 60_000)
+  }).pipe(Effect.provide(rooms)))
 
 it.live("who looks for locked rows does not wait for the disk while it holds the free ones", () =>
   Effect.gen(function*() {
@@ -189,7 +185,7 @@ it.live("who looks for locked rows does not wait for the disk while it holds the
       Effect.andThen(locks.held([{ agentId: agent.id }]), sql<{ how: string }>`SELECT current_setting('synchronous_commit') AS how`)
     )
     assert.strictEqual(row?.how, "off")
-  }).pipe(Effect.provide(Layer.provideMerge(DeliveriesRepo.layer, rooms))), 60_000)
+  }).pipe(Effect.provide(Layer.provideMerge(DeliveriesRepo.layer, rooms))))
 
 it.live("the limit on waiting for locks costs no round trip", () =>
   Effect.gen(function*() {
@@ -210,4 +206,4 @@ it.live("the limit on waiting for locks costs no round trip", () =>
     )
     assert.deepStrictEqual(texts.filter((text) => /lock_timeout|INSERT INTO messages/.test(text)).length, 1)
     assert.deepStrictEqual(texts.filter((text) => /^\s*(BEGIN|COMMIT|SET)\b/.test(text)), [])
-  }).pipe(Effect.provide(rooms)), 60_000)
+  }).pipe(Effect.provide(rooms)))

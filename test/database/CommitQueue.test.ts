@@ -9,6 +9,7 @@ import { Readiness } from "#ground/platform/Readiness"
 import { Unavailable } from "#ground/wire/WireError"
 import { AnswerTimeout } from "#ground/database/SqlPostgres"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
+import { breath, chanceFor } from "../support/Eventually.ts"
 
 const fault = (code?: string) =>
   sqlError(new DatabaseFault({ ...(code === undefined ? {} : { code }), message: "refused" }), "execute")
@@ -136,9 +137,7 @@ describe("CommitQueue", () => {
 
   it.effect("what may linger is committed with what comes later, at once for whoever waits until it is idle or hurries it", () =>
     Effect.gen(function*() {
-      const moment = Effect.callback<void>((resume) => {
-        setTimeout(() => resume(Effect.void), 5)
-      })
+      const moment = Effect.promise(breath)
       const { batches, group } = yield* make(undefined, { lingerMs: 3_600_000 })
       const submit = (item: number) => group.submit(item, () => undefined)
       submit(1)
@@ -258,7 +257,7 @@ describe("CommitQueue", () => {
     }
     return { ...made, looks, patience, settled, submit }
   })
-  const turns = Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 20)))
+  const turns = Effect.promise(() => chanceFor("everything that waits for no clock", 20))
 
   it.effect("what needs a row that somebody else has locked waits by itself, in its order; the rest is committed at once", () =>
     Effect.gen(function*() {

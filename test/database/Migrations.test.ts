@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Redacted } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
@@ -112,12 +112,24 @@ eachDatabase((_, { version, empty }) => {
     Effect.gen(function*() {
       const url = yield* Effect.promise(() => freshDatabase(version, "empty"))
       const [one, other] = yield* Effect.all([together(url), together(url)])
-      const slow = migration(2, `${second.text} SELECT pg_sleep(0.5);`)
+      const holding = Context.get(yield* together(url), SqlClient.SqlClient)
+      yield* holding`CREATE TABLE latch ()`
+      const held = yield* Deferred.make<void>()
+      const end = yield* Deferred.make<void>()
+      const holder = yield* Effect.forkChild(holding.withTransaction(Effect.gen(function*() {
+        yield* holding`LOCK TABLE holding`
+        yield* Deferred.succeed(held, undefined)
+        yield* Deferred.await(end)
+      })))
+      yield* Deferred.await(held)
+      const slow = migration(2, `${second.text} SELECT FROM latch;`)
       const interrupted = yield* Effect.forkChild(Effect.provide(Migrations.run([first, slow]), one))
-      const sleeping = Effect.flatMap(SqlClient.SqlClient, (sql) =>
-        sql`SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(0.5)%' AND state = 'active' AND pid <> pg_backend_pid()`)
-      yield* Effect.repeat(Effect.provide(sleeping, other), { until: (rows) => rows.length > 0 })
-      yield* Fiber.interrupt(interrupted)
+      const waits = holding`SELECT 1 FROM pg_locks WHERE relation = 'latch'::regclass AND NOT granted`
+      yield* Effect.repeat(waits, { until: (rows) => rows.length > 0 })
+      const ended = yield* Effect.forkChild(Fiber.interrupt(interrupted), { startImmediately: true })
+      yield* Deferred.succeed(end, undefined)
+      yield* Fiber.join(holder)
+      yield* Fiber.join(ended)
       assert.deepStrictEqual((yield* Effect.provide(applied, other)).map(({ id }) => id), [1])
       yield* Effect.provide(Migrations.run([first, second, third]), other)
       assert.deepStrictEqual(yield* Effect.provide(ones, other), [1, 2])

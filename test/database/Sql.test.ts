@@ -1,12 +1,11 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Layer, Redacted } from "effect"
+import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Unavailable, wireBody } from "#ground/wire/WireError"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { Database, sqlState } from "#ground/database/Sql"
 import { layerPg } from "#ground/database/SqlPostgres"
-import { databaseSettings, eachDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
-import { Stopwatch } from "../support/Promptly.ts"
+import { databaseSettings, eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 
 const table = (name: string) =>
   Effect.gen(function*() {
@@ -353,17 +352,33 @@ eachDatabase((database, { version }) => {
 
   if (version === undefined) return
 
+  /** A client with one connection of its own. */
+  const connected = (url: Redacted.Redacted) =>
+    Effect.map(Layer.build(Layer.fresh(layerPg({ url, poolSize: 1 }))), (context) => Context.get(context, SqlClient.SqlClient))
+
   layer(layerOfOne, { excludeTestServices: true })("an interrupted fiber", (it) => {
     it.effect("does not wait for its statement, which ends by itself and leaves the connection usable", () =>
       Effect.gen(function*() {
-        const { sql, ids, add } = yield* table("slow")
+        const url = Redacted.make(yield* Effect.promise(() => freshDatabase(version, "empty")))
+        const [sql, other] = yield* Effect.all([connected(url), connected(url)])
+        const { add, ids } = yield* Effect.provideService(table("slow"), SqlClient.SqlClient, sql)
         const [before] = yield* sql`SELECT pg_backend_pid() AS pid`
-        const watch = new Stopwatch()
-        const timedOut = yield* Effect.timeoutOption(sql`SELECT pg_sleep(0.5)`, "50 millis")
-        assert.strictEqual(timedOut._tag, "None")
-        assert.isBelow(watch.stop(), 450)
-        const inside = yield* Effect.timeoutOption(sql.withTransaction(Effect.andThen(add(1), sql`SELECT pg_sleep(2)`)), "1500 millis")
-        assert.strictEqual(inside._tag, "None")
+        const lock = (one: SqlClient.SqlClient) => one`SELECT pg_advisory_lock(7)`
+        const unlock = (one: SqlClient.SqlClient) => one`SELECT pg_advisory_unlock_all()`
+        const waits = other`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`
+        /** Interrupts a fiber whose statement waits for the lock. */
+        const interrupting = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
+          yield* lock(other)
+          const fiber = yield* Effect.forkChild(effect)
+          yield* Effect.repeat(waits, { until: (rows) => rows.length > 0 })
+          return yield* Effect.forkChild(Fiber.interrupt(fiber), { startImmediately: true })
+        })
+        yield* Fiber.join(yield* interrupting(lock(sql)))
+        yield* unlock(other)
+        yield* unlock(sql)
+        const ended = yield* interrupting(sql.withTransaction(Effect.andThen(add(1), lock(sql))))
+        yield* unlock(other)
+        yield* Fiber.join(ended)
         assert.deepStrictEqual(yield* ids, [])
         assert.deepStrictEqual((yield* sql`SELECT pg_backend_pid() AS pid`)[0], before)
       }))

@@ -5,7 +5,6 @@ import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { setTimeout } from "node:timers/promises"
 import { AccountsApi } from "#domain/accounts/AccountsApi"
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
 import { Auth } from "#domain/auth/Auth"
@@ -26,7 +25,7 @@ import { RepliesHttp } from "#domain/replies/RepliesHttp"
 import { Unavailable } from "#ground/wire/WireError"
 import { WireErrors } from "#ground/wire/WireErrors"
 import { eachDatabase } from "../support/Databases.ts"
-import { eventually } from "../support/Eventually.ts"
+import { breath, eventually } from "../support/Eventually.ts"
 import { hang, layerHanging, waited } from "../support/HangingDatabase.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -150,7 +149,7 @@ eachDatabase((database, { version }) => {
           Effect.forkChild(Effect.exit(withReadDeadline(read)), { startImmediately: true }))
         if (version !== undefined) {
           const waiting = sql<{ n: number }>`SELECT count(DISTINCT pid) AS n FROM pg_locks WHERE NOT granted`
-          while ((yield* waiting)[0]?.n !== reads.length) yield* Effect.promise(() => setTimeout(5))
+          while ((yield* waiting)[0]?.n !== reads.length) yield* Effect.promise(breath)
         }
         yield* TestClock.adjust("3500 millis")
         for (const fiber of reads) assert.deepStrictEqual(yield* Fiber.join(fiber), Exit.fail(new Unavailable()))

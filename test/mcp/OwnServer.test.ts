@@ -1,9 +1,8 @@
 import { assert, beforeAll, describe, it } from "@effect/vitest"
 import { request } from "node:http"
-import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { inbox, say } from "../contract/Talk.ts"
-import { eventually, within } from "../support/Eventually.ts"
+import { breath, eventually, within } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { RawConnection } from "../support/RawConnection.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
@@ -80,7 +79,7 @@ describe("/mcp on a server of its own", () => {
     for (let i = 0; i < 160 && !chunked.socket.destroyed; i++) {
       chunked.write(`10000\r\n${"x".repeat(65_536)}\r\n`)
       if (chunked.received !== "") break
-      await pause(1)
+      await breath()
     }
     const large = bodyOf(await eventually("the refusal", () => /\r\n\r\n\{.*\}$/s.test(chunked.received) ? chunked.received : undefined))
     assert.deepStrictEqual([large.jsonrpc, large.error.data.code], ["2.0", "PAYLOAD_TOO_LARGE"])
@@ -158,13 +157,12 @@ describe("/mcp on a server of its own", () => {
     const wait = rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 50 } })
     const waiting = post(server, bob.key, wait, older)
     await eventually("the wait", async () => {
-      await pause(200)
       const { status } = (await alice.http.get(`/v1/presence/${bob.handle}`)).body as { readonly status: string }
       return status === "online" || undefined
     })
     const [body, headers] = newest("subscriptions/listen", { notifications: { resourceSubscriptions: ["parley://inbox"] } })
     const listening = post(server, bob.key, body, headers)
-    await pause(500)
+    await eventually("the stream", async () => await metricOf(server, "waits_open") === 2 || undefined)
     server.terminate()
     assert.strictEqual(answerIn("agentchat_wait_for_messages", (await within("the answer of the wait", waiting)).body.result)["outcome"], "moved")
     assert.include((await within("the end of the stream", listening)).text, "notifications/subscriptions/acknowledged")

@@ -1,8 +1,8 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Client } from "@modelcontextprotocol/client"
-import { setTimeout as pause } from "node:timers/promises"
 import { inbox, newPair, say } from "../contract/Talk.ts"
-import { eventually, within } from "../support/Eventually.ts"
+import { breath, eventually, within } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { call, connect, granted, type Json, older, post, refusalIn, refused, rpc } from "./Mcp.ts"
@@ -95,7 +95,7 @@ describe("waiting on /mcp", () => {
           headers: { authorization: `Bearer ${carol.key}`, "content-type": "application/json", ...older },
           body: JSON.stringify(wait({ timeout_seconds: 50 }))
         }).then((answer) => answer.text()).catch(() => undefined)
-        await pause(50)
+        await breath()
       }
     }
     const hanging = ends.map(({ signal }) => hang(signal))
@@ -122,7 +122,7 @@ describe("waiting on /mcp", () => {
       const client = await connect(server, bob, mode)
       const end = new AbortController()
       const waiting = call(client, "agentchat_wait_for_messages", { timeout_seconds: 50 }, { signal: end.signal })
-      await pause(50)
+      await eventually("the wait", async () => await metricOf(server, "waits_open") === 1 || undefined)
       end.abort()
       assert.isTrue(await waiting.then(() => false, () => true), mode)
       const said = await say(alice, bob)

@@ -2,7 +2,6 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
-import { setTimeout as pause } from "node:timers/promises"
 import { Accounts } from "#domain/agents/Accounts"
 import { Connections, type Issued, type NotIssued } from "#domain/oauth/Connections"
 import { ConnectionsRepo, lastUsedAt } from "#domain/oauth/ConnectionsRepo"
@@ -10,7 +9,7 @@ import { REPEAT_MS } from "#domain/oauth/Tokens"
 import { Secrets } from "#ground/database/Secrets"
 import { type Mail, MailQueue } from "#ground/platform/Mailer"
 import { eachDatabase } from "../support/Databases.ts"
-import { eventually } from "../support/Eventually.ts"
+import { chanceFor, eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -284,7 +283,7 @@ eachDatabase((database) => {
         yield* sql`UPDATE agents SET email = ${`${agent.handle}@agents.invalid`} WHERE id = ${agent.id}`
         yield* leap("2 seconds")
         yield* connections.connect({ agentId: agent.id, clientId, clientName: null, clientHost: null, redirectUri, scopes: ["agent:read"], challenge })
-        yield* Effect.promise(() => pause(50))
+        yield* Effect.promise(() => chanceFor("a second mail"))
         assert.strictEqual(mails.length, 1)
       }))
 

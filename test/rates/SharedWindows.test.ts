@@ -5,7 +5,7 @@ import { RateLimits } from "#ground/rates/RateLimits"
 import type { RateRule, RateState } from "#ground/rates/RateRule"
 import { Redis } from "#ground/platform/Redis"
 import { RedisClock } from "#ground/rates/SharedWindows"
-import { eventually } from "../support/Eventually.ts"
+import { elapse, eventually } from "../support/Eventually.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 import { FakeRedis } from "../support/FakeRedis.ts"
 
@@ -45,8 +45,12 @@ const untilShared = (limits: Limits) =>
     })
   )
 
+/** Long enough for a busy machine. Where Redis answers or refuses, no test takes that long. */
+const PATIENT_MS = 20_000
+
+/** This process does nothing for so long. */
 const standStill = (ms: number): void => {
-  for (const until = performance.now() + ms; performance.now() < until;);
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }
 
 describe("limits that nodes share", () => {
@@ -58,7 +62,7 @@ describe("limits that nodes share", () => {
 
   it.live("what one turn asks is one command, and several where it is very much", () =>
     Effect.gen(function*() {
-      const limits = yield* limitsOf(redis.url, 2_000)
+      const limits = yield* limitsOf(redis.url, PATIENT_MS)
       assert.isTrue(areShared(yield* takes(limits, rule(50), 50)))
       assert.deepStrictEqual([redis.commands, redis.requests], [1, 50])
       assert.isTrue(areShared(yield* takes(limits, rule(1_000), 450)))
@@ -67,7 +71,7 @@ describe("limits that nodes share", () => {
 
   it.live("two nodes accept the limit together, and who is above its own node's count costs no question", () =>
     Effect.gen(function*() {
-      const [one, two] = yield* Effect.all([limitsOf(redis.url, 2_000), limitsOf(redis.url, 2_000)])
+      const [one, two] = yield* Effect.all([limitsOf(redis.url, PATIENT_MS), limitsOf(redis.url, PATIENT_MS)])
       const sixty = rule(60)
       const both = yield* Effect.all([takes(one, sixty, 200), takes(two, sixty, 200)], { concurrency: "unbounded" })
       assert.strictEqual(both.flat().length, 60)
@@ -95,7 +99,7 @@ describe("limits that nodes share", () => {
       }
     }).pipe(Effect.scoped))
 
-  for (const [what, ms] of [["hangs", Infinity], ["is slow", 1_000]] as const) {
+  for (const [what, ms] of [["hangs", Infinity], ["is slow", 30_000]] as const) {
     it.live(`while it ${what} each node accepts what its own count allows: all within the limit, nothing beyond`, () =>
       Effect.gen(function*() {
         const nodes = yield* Effect.all([limitsOf(redis.url), limitsOf(redis.url)])
@@ -112,7 +116,7 @@ describe("limits that nodes share", () => {
         for (let i = 0; i < 4; i++) yield* takes(one!, rule(1), 1)
         const watch = new Stopwatch()
         for (let i = 0; i < 50; i++) yield* takes(one!, rule(1), 1)
-        assert.isBelow(watch.stop(), 1_000)
+        watch.endsWithin(1_000)
       }).pipe(Effect.scoped))
   }
 
@@ -123,7 +127,7 @@ describe("limits that nodes share", () => {
       const sixty = rule(60)
       redis.answerAfter(Infinity)
       assert.isFalse(areShared(yield* takes(one, sixty, 60)))
-      yield* Effect.sleep(800)
+      yield* Effect.promise(() => elapse("the time in which an answer counts", 800))
       redis.answerAfter(0)
       yield* untilShared(one)
       yield* untilShared(two)
@@ -134,13 +138,13 @@ describe("limits that nodes share", () => {
 
   it.live("while it is away the same holds and nobody waits, and when it comes back, empty, no node accepts anew what it has accepted", () =>
     Effect.gen(function*() {
-      const limits = yield* limitsOf(redis.url)
+      const limits = yield* limitsOf(redis.url, PATIENT_MS)
       const sixty = rule(60)
       assert.isTrue(areShared(yield* takes(limits, sixty, 30)))
       yield* Effect.promise(() => redis.close())
       const watch = new Stopwatch()
       assert.strictEqual((yield* takes(limits, sixty, 20)).length, 20)
-      assert.isBelow(watch.stop(), 1_000)
+      watch.endsWithin(1_000)
       yield* Effect.promise(() => redis.launch())
       yield* untilShared(limits)
       assert.strictEqual((yield* takes(limits, sixty, 100)).length, 10)
@@ -149,7 +153,7 @@ describe("limits that nodes share", () => {
 
   it.live("a place that is given back is free on this node and for the others", () =>
     Effect.gen(function*() {
-      const [one, two] = yield* Effect.all([limitsOf(redis.url, 2_000), limitsOf(redis.url, 2_000)])
+      const [one, two] = yield* Effect.all([limitsOf(redis.url, PATIENT_MS), limitsOf(redis.url, PATIENT_MS)])
       const two_ = rule(2)
       const [first] = yield* takes(one, two_, 2)
       assert.strictEqual((yield* takes(one, two_, 1)).length, 0)
@@ -160,18 +164,18 @@ describe("limits that nodes share", () => {
 
   it.live("a refusal by Redis leaves no place taken in this node's own count", () =>
     Effect.gen(function*() {
-      const [one, two] = yield* Effect.all([limitsOf(redis.url, 2_000), limitsOf(redis.url, 2_000)])
-      const short = rule(10, 300)
-      assert.strictEqual((yield* takes(one, short, 10)).length, 10)
-      for (let i = 0; i < 5; i++) assert.strictEqual((yield* takes(two, short, 10)).length, 0)
-      yield* Effect.sleep(310)
-      assert.strictEqual((yield* takes(two, short, 10)).length, 10)
+      const [one, two] = yield* Effect.all([limitsOf(redis.url, PATIENT_MS), limitsOf(redis.url, PATIENT_MS)])
+      const ten = rule(10)
+      assert.strictEqual((yield* takes(one, ten, 10)).length, 10)
+      for (let i = 0; i < 5; i++) assert.strictEqual((yield* takes(two, ten, 10)).length, 0)
+      yield* Effect.promise(() => redis.close())
+      assert.strictEqual((yield* takes(two, ten, 20)).length, 10)
     }).pipe(Effect.scoped))
 
   it.live("what a request owes is counted although its own limit refuses it, with Redis and without", () =>
     Effect.gen(function*() {
-      const limits = yield* limitsOf(redis.url, 2_000)
-      const other = yield* limitsOf(redis.url, 2_000)
+      const limits = yield* limitsOf(redis.url, PATIENT_MS)
+      const other = yield* limitsOf(redis.url, PATIENT_MS)
       const counts = (general: RateRule, own: RateRule) =>
         Effect.gen(function*() {
           const owed = { rule: general, key: "k" }
@@ -189,7 +193,7 @@ describe("limits that nodes share", () => {
 
   it.live("each purpose has a circuit of its own", () =>
     Effect.gen(function*() {
-      const connection = Context.get(yield* node(redis.url, 30), Redis)
+      const connection = Context.get(yield* node(redis.url, 300), Redis)
       const [one, other] = [connection.channel("one"), connection.channel("other")]
       redis.answerAfter(Infinity)
       for (let i = 0; i < 4; i++) yield* Effect.ignore(one.command("PING"))

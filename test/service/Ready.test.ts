@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Layer, Redacted } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { once } from "node:events"
 import { createServer } from "node:net"
@@ -10,7 +10,7 @@ import { Config } from "#ground/platform/Config"
 import * as DiskSpace from "#ground/platform/disk/DiskSpace"
 import { metricsText } from "#ground/platform/Metrics"
 import { freshDatabase, layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
-import { eventually } from "../support/Eventually.ts"
+import { chanceFor, eventually } from "../support/Eventually.ts"
 import { Link } from "../support/Link.ts"
 import { metric } from "../support/Metrics.ts"
 import { serviceAlone } from "./ServiceAlone.ts"
@@ -33,10 +33,10 @@ describe("readiness", () => {
   it.live.skipIf(!isInstalled(18))("says nothing against a database that much is asked of, and takes one connection for it", () =>
     Effect.gen(function*() {
       const { ready, sql } = yield* serve(layerPostgresTest(18, { poolSize: POOL, kind: "empty" }))
-      // Ten times what there are connections for: a statement of somebody else would wait for many seconds.
+      // Ten times what there are connections for: a statement of somebody else would wait for minutes.
       const busy = yield* Effect.forkChild(Effect.forEach(
         Array.from({ length: 10 * POOL }),
-        () => sql`SELECT pg_sleep(1)`,
+        () => sql`SELECT pg_sleep(60)`,
         { concurrency: "unbounded", discard: true }
       ))
       for (let i = 0; i < 10; i++) {
@@ -61,12 +61,22 @@ describe("readiness", () => {
       yield* Fiber.interrupt(free)
       yield* Fiber.join(waiting)
       // It takes no part in a transaction: what that does is wholly undone.
+      const [begun, end] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
       const transaction = yield* Effect.forkChild(
-        Effect.exit(sql.withTransaction(Effect.andThen(sql`CREATE TABLE undone ()`, Effect.andThen(Effect.sleep("300 millis"), sql`SELECT * FROM nowhere`)))),
+        Effect.exit(sql.withTransaction(Effect.gen(function*() {
+          yield* sql`CREATE TABLE undone ()`
+          yield* Deferred.succeed(begun, undefined)
+          yield* Deferred.await(end)
+          return yield* sql`SELECT * FROM nowhere`
+        }))),
         { startImmediately: true }
       )
-      assert.deepStrictEqual(yield* ready, { status: 200, reason: undefined })
-      assert.isDefined(transaction.pollUnsafe())
+      yield* Deferred.await(begun)
+      const asked = yield* Effect.forkChild(ready, { startImmediately: true })
+      yield* Effect.promise(() => chanceFor("a statement inside the transaction", 100))
+      yield* Deferred.succeed(end, undefined)
+      assert.deepStrictEqual(yield* Fiber.join(asked), { status: 200, reason: undefined })
+      yield* Fiber.join(transaction)
       assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_tables WHERE tablename = 'undone'`, [])
     }).pipe(Effect.scoped))
 
@@ -86,7 +96,7 @@ describe("readiness", () => {
       let refused = 1
       while (refused < 7 && (yield* ready).status !== 200) refused++
       assert.isBelow(refused, 7)
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped))
 
   it.live("says that DATA_DIR has no space left, with the bytes, as long as that is so; and shows the free bytes", () =>
     Effect.gen(function*() {

@@ -7,7 +7,7 @@ import { join, resolve } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { settings } from "#ground/platform/Config"
 import { VERSION } from "#doors/service/Version"
-import { eventually, within } from "../support/Eventually.ts"
+import { chanceFor, eventually, within } from "../support/Eventually.ts"
 import { SHORT_LIVED } from "../support/Server.ts"
 import { keepLog } from "../support/ServerLogs.ts"
 
@@ -193,7 +193,7 @@ describe("npm start", () => {
     await new Promise<void>((resolve) => third.child.stdout?.on("data", () => resolve()))
     // npm passes on a Ctrl-C that has reached the server already.
     third.child.kill("SIGINT")
-    const still = await Promise.race([third.ended, new Promise((resolve) => setTimeout(resolve, 700, "waiting"))])
+    const still = await Promise.race([third.ended, chanceFor("its end", 700).then(() => "waiting")])
     assert.strictEqual(still, "waiting")
     third.child.kill("SIGINT")
     assert.strictEqual(await third.ended, 130)

@@ -16,6 +16,7 @@ import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 import { SocketSession } from "#doors/realtime/SocketSession"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, postgresVersions, type TestDatabase } from "../support/Databases.ts"
+import { breath } from "../support/Eventually.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
@@ -34,11 +35,6 @@ const eachPostgres = (suite: (version: PostgresVersion) => void): void => {
   }
 }
 
-const moment = (ms: number) =>
-  Effect.callback<void>((resume) => {
-    setTimeout(() => resume(Effect.void), ms)
-  })
-
 /**
  * Lets what is under way on a database elsewhere come to rest, moving the clock now and then. Each round waits for a statement of its own, so
  * that a rest takes longer on a busy machine, on which other statements take longer too.
@@ -46,7 +42,7 @@ const moment = (ms: number) =>
 const rest = (deliveries: Deliveries["Service"]) =>
   Effect.gen(function*() {
     for (let i = 0; i < 20; i++) {
-      yield* moment(2)
+      yield* Effect.promise(breath)
       yield* deliveries.heads(["nobody"])
       yield* TestClock.adjust(10)
       yield* deliveries.settled

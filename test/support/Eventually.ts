@@ -1,3 +1,4 @@
+import { Effect } from "effect"
 import { setTimeout as pause } from "node:timers/promises"
 
 /** A time-out that is long enough for any busy machine. It takes time only if the awaited event does not happen. */
@@ -23,6 +24,17 @@ export const eventually = async <A>(
   }
 }
 
+/** The same for an effect, whose clock is the test's. `what` is asked for when it has failed. */
+export const eventuallyEffect = Effect.fnUntraced(function*<A, E, R>(what: () => string, ask: Effect.Effect<A | undefined, E, R>) {
+  const deadline = Date.now() + PATIENCE_MS
+  for (;;) {
+    const answer = yield* ask
+    if (answer !== undefined) return answer
+    if (Date.now() > deadline) return yield* Effect.die(new Error(`waited ${PATIENCE_MS} ms in vain for ${what()}`))
+    yield* Effect.promise(breath)
+  }
+})
+
 /** The promise's value; after `timeoutMs`, an error that names what was awaited. */
 export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = PATIENCE_MS): Promise<A> => {
   const stop = new AbortController()
@@ -36,4 +48,25 @@ export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = P
   } finally {
     stop.abort()
   }
+}
+
+/**
+ * Lets time pass in which `what` could happen, which must not happen. On a slow machine the check that follows is weaker, but does not
+ * fail.
+ */
+export const chanceFor = async (_what: string, ms = 50): Promise<void> => {
+  await pause(ms)
+}
+
+/**
+ * Waits until a period that another process counts is over, for example the second for which a server caches a key. On a slow machine
+ * it takes longer, which changes nothing.
+ */
+export const elapse = async (_what: string, ms: number): Promise<void> => {
+  await pause(ms)
+}
+
+/** Lets other work of this process go on, between two steps of a loop that moves a test clock or waits for a condition. */
+export const breath = async (): Promise<void> => {
+  await pause(2)
 }

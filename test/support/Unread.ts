@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs"
 import { connect, type Socket } from "node:net"
+import { within } from "./Eventually.ts"
 import type { Server, TestAgent } from "./Server.ts"
 
 /** Connections that send requests and never read an answer. */
@@ -68,7 +69,14 @@ export interface Latencies {
 /** The pause between two sends. Nobody reads the messages, and a recipient may have at most ten thousand waiting ones. */
 const PAUSE_MS = 5
 
-/** Sends one message after the other for this long; each must be acknowledged. Times are in milliseconds. */
+/** Sends so many messages, one after the other; each must be acknowledged. */
+export const sending = async (from: TestAgent, to: TestAgent, times: number): Promise<void> => {
+  for (let i = 0; i < times; i++) {
+    await within("an acknowledgement", from.client.sendMessage({ to: to.handle, content: { text: "written while others do not read" } }))
+  }
+}
+
+/** For the long forms. Sends one message after the other for this long; each must be acknowledged. Times are in milliseconds. */
 export const sendingFor = async (from: TestAgent, to: TestAgent, forMs: number): Promise<Latencies> => {
   const times: Array<number> = []
   const end = performance.now() + forMs

@@ -1,6 +1,5 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { setTimeout as pause } from "node:timers/promises"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
 import { Contacts } from "#domain/contacts/Contacts"
@@ -10,7 +9,7 @@ import { WebhookClient, type Post } from "#domain/webhooks/WebhookClient"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { eachDatabase } from "../support/Databases.ts"
-import { eventually } from "../support/Eventually.ts"
+import { chanceFor, eventually } from "../support/Eventually.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 interface Told {
@@ -88,7 +87,7 @@ eachDatabase((database) => {
         const { deleted_at: __, ...deleted } = of(b).find(({ event }) => event === "group.deleted")?.data ?? {}
         assert.deepStrictEqual(deleted, { group_id: group.id, deleted_by_handle: a.handle } as Record<string, unknown>)
         yield* heard(c, 2)
-        yield* Effect.promise(() => pause(30))
+        yield* Effect.promise(() => chanceFor("another post"))
         // Muted: what is said is not told, what happens to the group is.
         assert.deepStrictEqual(of(c).map(({ event }) => event), ["group.invite.received", "group.deleted"])
         assert.deepStrictEqual(of(a).map(({ event }) => event), ["message.new", "message.new"])

@@ -4,7 +4,7 @@ import { createSocket } from "node:dgram"
 import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http"
 import { WebhookClient } from "#domain/webhooks/WebhookClient"
 import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "#domain/webhooks/PrivateAddressGuard"
-import { eventually, PATIENCE_MS } from "../support/Eventually.ts"
+import { chanceFor, eventually, PATIENCE_MS } from "../support/Eventually.ts"
 
 describe("placeOf", () => {
   it("knows the public internet from everything else", () => {
@@ -143,7 +143,7 @@ describe("WebhookClient", () => {
         more()
       })
       assert.strictEqual(yield* post(`http://127.0.0.1:${receiver.port}/`, ["127.0.0.1"]), 200)
-      yield* Effect.promise(() => new Promise((done) => setTimeout(done, 50)))
+      yield* Effect.promise(() => chanceFor("more of the answer"))
       assert.isBelow(written, 1_000)
     }))
 

@@ -2,7 +2,6 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { setTimeout as pause } from "node:timers/promises"
 import { createHmac } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import { Accounts } from "#domain/agents/Accounts"
@@ -18,7 +17,7 @@ import type { WebhookEvent } from "#domain/messages/Outbox"
 import { LookupFailed, NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
-import { eventually, PATIENCE_MS } from "../support/Eventually.ts"
+import { chanceFor, eventually, eventuallyEffect } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
@@ -72,17 +71,15 @@ const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Rec
 const soon = <A>(what: string, ask: () => A | undefined) => Effect.promise(() => eventually(what, ask))
 
 /** What would have happened by now if it were going to. */
-const aMoment = Effect.promise(() => pause(30))
+const aMoment = Effect.promise(() => chanceFor("another post", 30))
 
 /** Asserts that storage comes to show this. */
 const shows = Effect.fnUntraced(function*<A, E, R>(ask: Effect.Effect<A, E, R>, wanted: A) {
-  const deadline = performance.now() + PATIENCE_MS
   let found = yield* ask
-  while (!isDeepStrictEqual(found, wanted) && performance.now() < deadline) {
-    yield* Effect.promise(() => pause(10))
-    found = yield* ask
-  }
-  assert.deepStrictEqual(found, wanted)
+  yield* eventuallyEffect(
+    () => `${JSON.stringify(wanted)} instead of ${JSON.stringify(found)}`,
+    Effect.map(ask, (shown) => isDeepStrictEqual(found = shown, wanted) || undefined)
+  )
 })
 
 /**
@@ -90,14 +87,12 @@ const shows = Effect.fnUntraced(function*<A, E, R>(ask: Effect.Effect<A, E, R>, 
  * is, what the clock has started is waited for.
  */
 const inTime = Effect.fnUntraced(function*<A>(what: string, ask: () => A | undefined, step: number, steps?: number) {
-  const deadline = performance.now() + PATIENCE_MS
-  for (let i = 0; performance.now() < deadline; i++) {
+  let i = 0
+  return yield* eventuallyEffect(() => what, Effect.gen(function*() {
     const answer = ask()
-    if (answer !== undefined) return answer
-    if (steps === undefined || i < steps) yield* TestClock.adjust(step)
-    yield* Effect.promise(() => pause(10))
-  }
-  return assert.fail(`waited in vain for ${what}`)
+    if (answer === undefined && (steps === undefined || i++ < steps)) yield* TestClock.adjust(step)
+    return answer
+  }))
 })
 
 let serial = 0

@@ -1,9 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
-import { HttpConnection, requestHead } from "../support/Connection.ts"
-import { Cluster, on } from "../support/Nodes.ts"
-import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
-import { attempt, say } from "./Talk.ts"
+import { HttpConnection, requestHead } from "../../test/support/Connection.ts"
+import { Cluster, on } from "../../test/support/Nodes.ts"
+import { newAgent, type Server, type TestAgent } from "../../test/support/Server.ts"
+import { attempt, say } from "../../test/contract/Talk.ts"
 
 const SENDS = 60
 const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
