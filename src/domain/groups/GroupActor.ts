@@ -4,6 +4,7 @@ import { AgentNotFound, type AgentStatus } from "#domain/agents/Agent"
 import type { AttachmentRefusal } from "#domain/attachments/Attachments"
 import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
 import { type GroupDeleted, toGroupDeletion } from "#domain/messages/GroupDeletion"
+import { mentionsIn } from "#domain/messages/Mentions"
 import { renderMessage, sentMessage } from "#domain/messages/Message"
 import { logUnavailable, CHANGED_EACH_TIME, type Sending, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
 import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#ground/wire/WireError"
@@ -172,6 +173,7 @@ export class GroupActor extends SendQueue<InGroup> {
           senderLastInboxNo: outcome.senderLastInboxNo,
           senderNextInboxNo: outcome.senderNextInboxNo,
           group: { name: state.profile.name, memberCount: state.members.length },
+          mentions: mentionsIn(append.draft.content).filter((handle) => state.members.some((member) => member.handle === handle)),
           backlog: null
         }, committedAt)
       case "Fenced":

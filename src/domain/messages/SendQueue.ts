@@ -33,6 +33,8 @@ export interface Stored extends Pick<Published, "envelopes" | "senderLastInboxNo
   readonly seq: number
   /** The group that the message shows; `null` for a direct message. */
   readonly group: ShownContext["group"]
+  /** As in `ShownContext`. */
+  readonly mentions?: ReadonlyArray<string>
   /** As in `Sent`. */
   readonly backlog: number | null
 }
@@ -400,7 +402,8 @@ export abstract class SendQueue<K extends SendKind> {
     const rendered = renderMessage(message, {
       senderHandle: sender.handle,
       senderDisplayName: sender.displayName,
-      group: stored.group
+      group: stored.group,
+      mentions: stored.mentions
     })
     this.deps.publish({
       message,
