@@ -321,6 +321,29 @@ describe("wire.md J, Groups", () => {
     assert.strictEqual((await history(alice, group.id)).length, 5)
   })
 
+  it("149. the mentions of a message in a group are of members, on send, history, sync and push", async () => {
+    const [alice, bob, carol] = await three()
+    const group = await joined(alice, bob)
+    const socket = await Socket.hello(server, bob.key)
+    const text = `@${carol.handle} is no member; @${bob.handle.toUpperCase()} and @${alice.handle} are, and \`@${alice.handle}\` is code`
+    const client_msg_id = freshMsgId()
+    const sent = await sayTo(alice, group, { client_msg_id, content: { text } })
+    const members = [bob.handle, alice.handle]
+    const mentionsIn = (messages: ReadonlyArray<{ readonly id: string; readonly context: Shapes.Message["context"] }>) =>
+      messages.find(({ id }) => id === sent.id)?.context.mentions
+    assert.deepStrictEqual(sent.context.mentions, members)
+    assert.deepStrictEqual((await attemptTo(alice, group, { client_msg_id })).ok(200, Shapes.Message).context.mentions, members)
+    assert.deepStrictEqual((await socket.message(sent.id)).payload?.["context"], sent.context)
+    assert.deepStrictEqual(mentionsIn(await history(bob, group)), members)
+    assert.deepStrictEqual(mentionsIn(await inbox(bob)), members)
+    assert.deepStrictEqual((await markRead(bob, sent.id)).context.mentions, members)
+    const direct = await say(alice, bob, { content: { text } })
+    assert.deepStrictEqual(direct.context.mentions, [carol.handle, ...members])
+    assert.strictEqual((await bob.http.post(`/v1/groups/${group}/leave`)).status, 200)
+    assert.deepStrictEqual(mentionsIn(await history(alice, group)), [alice.handle])
+    await socket.close()
+  })
+
   it("110. messages reach every member once, live and in order; typing and reads too", async () => {
     const [alice, bob, carol] = await three()
     const group = await joined(alice, bob, carol)

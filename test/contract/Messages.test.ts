@@ -184,13 +184,17 @@ describe("wire.md J, Sending", () => {
     assert.deepStrictEqual(seqsOf(await history(bob, conversation)), [3, 2, 1])
 
     const mixed = freshMsgId()
-    const either = await Promise.all(
-      [bob, carol, bob, carol, bob, carol].map((to) => attempt(alice, to, { client_msg_id: mixed }))
-    )
+    const targets = [bob, carol, bob, carol, bob, carol]
+    const either = await Promise.all(targets.map((to) => attempt(alice, to, { client_msg_id: mixed })))
     assert.deepStrictEqual(either.map((answer) => answer.status).sort(), [200, 200, 200, 200, 200, 201], either.join("\n"))
     assert.strictEqual(new Set(either.map((answer) => answer.ok(answer.status, Shapes.Message).id)).size, 1)
     const stored = [...await inbox(bob), ...await inbox(carol)].filter((row) => row.client_msg_id === mixed)
     assert.strictEqual(stored.length, 1)
+    const toBob = stored[0]?.conversation_id === conversation
+    assert.deepStrictEqual(
+      either.map((answer) => answer.header("x-client-msg-id-conflict")),
+      targets.map((to) => (to === bob) === toBob ? null : "conversation")
+    )
   })
 
   it("65. another sender may use the same client_msg_id", async () => {

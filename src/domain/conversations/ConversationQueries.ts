@@ -72,10 +72,10 @@ export const makeConversationQueries = Effect.gen(function*() {
   /** Shows messages to an agent as JSON texts. */
   const jsonOf = Effect.fnUntraced(function*(agentId: string, rows: ReadonlyArray<HistoryRow>) {
     const senders = yield* agents.byIds([...new Set(rows.map(({ message }) => message.senderId))])
-    const contextOf = yield* groupReads.contexts([...new Set(rows.map(({ message }) => message.conversationId))])
+    const contextOf = yield* groupReads.contexts(rows.map(({ message }) => message))
     return rows.map(({ inboxNo, message, progress }) =>
       messageJson(
-        renderMessage(message, contextOf(message.conversationId, senders.get(message.senderId)), progress),
+        renderMessage(message, contextOf(message, senders.get(message.senderId)), progress),
         inboxNo === null ? null : deliveries.ids.encode(agentId, inboxNo)
       )
     )

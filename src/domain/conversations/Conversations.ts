@@ -146,10 +146,10 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
           ? yield* groupReads.progress(conversationId, seq)
           : yield* receivedBy(senderId, conversationId, messageId)
         const sender = (yield* agents.byIds([senderId])).get(senderId)
-        const contextOf = yield* groupReads.contexts([conversationId])
+        const contextOf = yield* groupReads.contexts([found.message])
         const sent: Sent = {
           created: false,
-          body: messageJson(renderMessage(found.message, contextOf(conversationId, sender), progress), null),
+          body: messageJson(renderMessage(found.message, contextOf(found.message, sender), progress), null),
           backlog: null
         }
         return sent

@@ -171,14 +171,14 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const render = Effect.fnUntraced(function*(page: Pick<InboxPage, "rows">) {
         const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
-        const contextOf = yield* groupReads.contexts(page.rows.map((row) => row.message.conversationId))
+        const contextOf = yield* groupReads.contexts(page.rows.map((row) => row.message))
         return page.rows.map((row): RenderedPending => ({
           inboxNo: row.inboxNo,
           messageId: row.message.id,
           senderId: row.message.senderId,
           rendered: renderMessage(
             row.message,
-            contextOf(row.message.conversationId, senders.get(row.message.senderId))
+            contextOf(row.message, senders.get(row.message.senderId))
           )
         }))
       })
@@ -231,8 +231,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           }
           const now = (yield* find(agentId, messageId)) ?? found
           const senders = yield* agents.byIds([message.senderId])
-          const contextOf = yield* groupReads.contexts([message.conversationId])
-          const rendered = renderMessage(message, contextOf(message.conversationId, senders.get(message.senderId)), {
+          const contextOf = yield* groupReads.contexts([message])
+          const rendered = renderMessage(message, contextOf(message, senders.get(message.senderId)), {
             deliveredAt: now.deliveredAt,
             readAt: now.readAt
           })

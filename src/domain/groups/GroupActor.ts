@@ -4,6 +4,7 @@ import { AgentNotFound, type AgentStatus } from "#domain/agents/Agent"
 import type { AttachmentRefusal } from "#domain/attachments/Attachments"
 import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
 import { type GroupDeleted, toGroupDeletion } from "#domain/messages/GroupDeletion"
+import { mentionsIn } from "#domain/messages/Mentions"
 import { renderMessage, sentMessage } from "#domain/messages/Message"
 import { type Decision, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp } from "#domain/messages/SendKind"
 import { CHANGED_EACH_TIME, logUnavailable, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
@@ -155,6 +156,7 @@ export const settleInGroup = (
         senderLastInboxNo: outcome.senderLastInboxNo,
         senderNextInboxNo: outcome.senderNextInboxNo,
         group: decidedOn === null ? null : { name: decidedOn.profile.name, memberCount: decidedOn.members.length },
+        mentions: mentionsIn(write.draft.content).filter((handle) => decidedOn?.members.some((member) => member.handle === handle)),
         backlog: null
       }
     case "Fenced":

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Schema } from "effect"
-import { directContext, type Progress, type ShownContext } from "./Message.ts"
+import { mentionsIn } from "./Mentions.ts"
+import { directContext, type Progress, type ShownContext, type StoredMessage } from "./Message.ts"
 import { Config } from "#ground/platform/Config"
 import { Database } from "#ground/database/Sql"
 import type { Unavailable } from "#ground/wire/WireError"
@@ -22,6 +23,8 @@ export interface GroupCard {
   readonly memberCount: number
 }
 
+type Shown = Pick<StoredMessage, "content" | "conversationId">
+
 interface Sender {
   readonly handle: string
   readonly displayName: string | null
@@ -38,6 +41,12 @@ SELECT m.left_at, g.deleted_at, a.handle FROM group_members m
 JOIN groups g ON g.id = m.group_id
 LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = g.deleted_by OFFSET 0) a ON true
 WHERE m.group_id = $1 AND m.agent_id = $2`
+
+/** Which of these handles are those of active members of these groups. */
+const MENTIONED = `
+SELECT m.group_id, a.handle FROM group_members m
+JOIN agents a ON a.id = m.agent_id
+WHERE m.group_id = ANY ($1::text[]) AND m.left_at IS NULL AND a.handle = ANY ($2::text[])`
 
 /** The active members, in order of joining. */
 const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
@@ -60,10 +69,10 @@ WHERE g.group_id = $1`
 export class GroupReads extends Context.Service<GroupReads, {
   /** The groups among these conversations, by id. One query at most. */
   readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>
-  /** The context that a message is shown with, by its conversation and sender. */
+  /** The contexts that these messages are shown with, by message and sender. Two queries at most. */
   readonly contexts: (
-    conversationIds: ReadonlyArray<string>
-  ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => ShownContext, Unavailable>
+    messages: ReadonlyArray<Shown>
+  ) => Effect.Effect<(message: Shown, sender: Sender | undefined) => ShownContext, Unavailable>
   /** Undefined if the agent is not an active member. */
   readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
   /**
@@ -93,6 +102,7 @@ export class GroupReads extends Context.Service<GroupReads, {
         "group_part",
         PART
       )
+      const mentioned = database.prepared<{ group_id: string; handle: string }>("group_mentioned", MENTIONED)
       const members = database.prepared<{ agent_id: string }>("group_members", MEMBERS)
       const progress = database.prepared<{ delivered_at: number | null; read_at: number | null }>("group_progress", PROGRESS)
 
@@ -108,16 +118,41 @@ export class GroupReads extends Context.Service<GroupReads, {
           }])))
       }
 
+      /** The mentioned members of each of these messages that is in a group and mentions anybody. */
+      const mentionsOfMembers = (
+        messages: ReadonlyArray<Shown>
+      ): Effect.Effect<ReadonlyMap<Shown, ReadonlyArray<string>>, Unavailable> => {
+        const all = new Map<Shown, ReadonlyArray<string>>()
+        for (const message of messages) {
+          if (!isGroupId(message.conversationId)) continue
+          const handles = mentionsIn(message.content)
+          if (handles.length > 0) all.set(message, handles)
+        }
+        if (all.size === 0) return Effect.succeed(all)
+        const groups = new Set([...all.keys()].map(({ conversationId }) => conversationId))
+        return Effect.map(mentioned([[...groups], [...new Set([...all.values()].flat())]]), (rows) => {
+          const members = new Set(rows.map((row) => `${row.group_id} ${row.handle}`))
+          return new Map(Array.from(all, ([message, handles]) =>
+            [message, handles.filter((handle) => members.has(`${message.conversationId} ${handle}`))]))
+        })
+      }
+
       return GroupReads.of({
         cards: cardsOf,
-        contexts: (conversationIds) =>
-          Effect.map(cardsOf(conversationIds), (found) => (conversationId: string, sender: Sender | undefined): ShownContext => {
-            const card = found.get(conversationId)
-            const context = directContext(sender)
-            return card === undefined
-              ? context
-              : { ...context, group: { name: card.name, memberCount: card.memberCount } }
-          }),
+        contexts: (messages) =>
+          Effect.zipWith(
+            cardsOf(messages.map(({ conversationId }) => conversationId)),
+            mentionsOfMembers(messages),
+            (found, mentions) => (message: Shown, sender: Sender | undefined): ShownContext => {
+              const card = found.get(message.conversationId)
+              const context = directContext(sender)
+              return card === undefined ? context : {
+                ...context,
+                group: { name: card.name, memberCount: card.memberCount },
+                mentions: mentions.get(message) ?? []
+              }
+            }
+          ),
         role: (groupId, agentId) => Effect.map(role([groupId, agentId]), (rows) => rows[0]?.role),
         admit: (groupId, agentId) =>
           Effect.flatMap(part([groupId, agentId]), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {

@@ -143,6 +143,8 @@ export interface ShownContext {
   readonly senderHandle: string
   readonly senderDisplayName: string | null
   readonly group: { readonly name: string; readonly memberCount: number } | null
+  /** Set for a message of a group: the mentioned agents that are members. */
+  readonly mentions?: ReadonlyArray<string> | undefined
 }
 
 /** The context of a direct message. Of a deleted sender, only the handle is shown (wire.md G.12). */
@@ -186,7 +188,7 @@ export const renderMessage = (message: StoredMessage, context: ShownContext, pro
     context.group === null
       ? `{"type":"direct","group_name":null,"member_count":null}`
       : `{"type":"group","group_name":${JSON.stringify(context.group.name)},"member_count":${context.group.memberCount}}`
-  },"mentions":${JSON.stringify(mentionsIn(message.content))}}}`
+  },"mentions":${JSON.stringify(context.mentions ?? mentionsIn(message.content))}}}`
 })
 
 /** The whole JSON text of the message, for a reader with or without a delivery id. */

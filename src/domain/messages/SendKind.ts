@@ -53,6 +53,8 @@ export interface Stored extends Pick<Published, "envelopes" | "senderLastInboxNo
   readonly seq: number
   /** The group that the message shows; `null` for a direct message. */
   readonly group: ShownContext["group"]
+  /** As in `ShownContext`. */
+  readonly mentions?: ReadonlyArray<string>
   /** As in `Sent`. */
   readonly backlog: number | null
 }

@@ -379,7 +379,8 @@ export class SendQueue<K extends SendTypes> {
     const rendered = renderMessage(message, {
       senderHandle: sender.handle,
       senderDisplayName: sender.displayName,
-      group: stored.group
+      group: stored.group,
+      mentions: stored.mentions
     })
     this.deps.publish({
       message,
