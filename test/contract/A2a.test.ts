@@ -575,6 +575,11 @@ describe("A2A, as any program sees it", () => {
       const sent = await rpc(alice.key, bob.handle, "SendMessage", { ...body(), configuration: { returnImmediately: true, taskPushNotificationConfig: ofSend } })
       for (const answer of [created, sent]) assert.strictEqual(answer.body.error?.code, -32_602, `${JSON.stringify(wrong)} ${answer.text}`)
     }
+    const packed = { method: "POST", headers: { "content-encoding": "gzip" }, body: "{}" }
+    const packedRpc = await raw(alice.key, `/a2a/${bob.handle}`, packed)
+    assert.deepStrictEqual([packedRpc.status, packedRpc.body.error.data[0].metadata.code], [415, "UNSUPPORTED_ENCODING"])
+    const packedRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, packed)
+    assert.deepStrictEqual([packedRest.status, packedRest.body.error.status], [415, "INVALID_ARGUMENT"])
     assert.strictEqual((await client.listTasks(listing())).totalSize, before)
     assert.lengthOf((await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 0, pageToken: "" })).configs, 0)
   })
