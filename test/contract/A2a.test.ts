@@ -66,8 +66,12 @@ describe("cards", () => {
     assert.deepStrictEqual(open.body.securityRequirements, [{ schemes: { bearer: { list: [] } } }])
     assert.strictEqual(open.body.securitySchemes.bearer.httpAuthSecurityScheme.scheme, "Bearer")
     assert.strictEqual(open.headers.get("cache-control"), "max-age=60")
-    const again = await raw(undefined, url, { headers: { "if-none-match": open.headers.get("etag") ?? "" } })
-    assert.strictEqual(again.status, 304)
+    const etag = open.headers.get("etag") ?? ""
+    for (const given of [etag, `W/${etag}`, `"other", W/${etag}`, "*"]) {
+      const again = await raw(undefined, url, { headers: { "if-none-match": given } })
+      assert.deepStrictEqual([again.status, again.headers.get("etag")], [304, etag], given)
+    }
+    assert.strictEqual((await raw(undefined, url, { headers: { "if-none-match": `"other"` } })).status, 200)
     assert.strictEqual((await raw("ac_none", url)).status, 401)
   })
 
