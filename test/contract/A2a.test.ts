@@ -330,13 +330,14 @@ for (const binding of bindings) {
         { $case: "url", value: "http://127.0.0.1:9/never" }
       ])
 
-      const file = part({ $case: "raw", value: Buffer.from("a file") }, { filename: "a.txt", mediaType: "text/plain" })
+      const file = part({ $case: "raw", value: Buffer.from("a file") }, { filename: "a.txt", mediaType: "TEXT/Plain; Charset=UTF-8; x=y" })
       const withFile = await begin(client, message("", { parts: [file] }))
       const found = (await inbox(bob)).find(({ id }) => id === withFile.id)
       assert.isString(found?.content.attachment_id)
       const shown = withFile.history[0]?.parts[0]
-      assert.deepStrictEqual([shown?.filename, shown?.mediaType, shown?.content?.$case], ["a.txt", "text/plain", "url"])
-      assert.strictEqual(await (await fetch(String(shown?.content?.value))).text(), "a file")
+      assert.deepStrictEqual([shown?.filename, shown?.mediaType, shown?.content?.$case], ["a.txt", "text/plain; charset=utf-8", "url"])
+      const fetched = await fetch(String(shown?.content?.value))
+      assert.deepStrictEqual([fetched.headers.get("content-type"), await fetched.text()], ["text/plain; charset=utf-8", "a file"])
       const two = await refusal("two files", begin(client, message("", { parts: [file, file] })))
       assert.strictEqual(reasonOf(two), "CONTENT_TYPE_NOT_SUPPORTED", two.message)
       const strange = part({ $case: "raw", value: Buffer.from("x") }, { filename: "a.exe", mediaType: "application/x-msdownload" })

@@ -463,7 +463,8 @@ describe("wire.md J, avatars and files", () => {
       const fields of [
         { content_type: "text/html" },
         { content_type: "image/svg+xml" },
-        { content_type: "TEXT/PLAIN; charset=utf-8" },
+        { content_type: "text/plain; charset" },
+        { content_type: "text/plain, text/html" },
         { size: 0 },
         { size: 26_214_401 },
         { size: 1.5 },
@@ -478,6 +479,11 @@ describe("wire.md J, avatars and files", () => {
         { to: alice.handle }
       ]
     ) await refused(fields)
+    for (const [content_type, kept] of [["IMAGE/PNG", "image/png"], ["application/json;charset=utf-8", "application/json"]] as const) {
+      const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle, content_type }))).ok(201, Shapes.Upload)
+      ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
+      assert.strictEqual((await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).headers.get("content-type"), kept)
+    }
     await refused({ to: "nobody-here" }, 404, "AGENT_NOT_FOUND")
     await refused({ to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }, 404, "GROUP_NOT_FOUND")
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
@@ -549,10 +555,11 @@ describe("wire.md J, avatars and files on S3", () => {
     const { alice, bob } = await newPair(server)
     const [from, to] = await Promise.all([connect(server, alice), connect(server, bob)])
     const bytes = Buffer.from("inline, over the bucket")
-    const file = { to: bob.handle, filename: "notes.md", content_type: "text/markdown" }
+    const file = { to: bob.handle, filename: "notes.md", content_type: "Text/Markdown; charset=UTF-8" }
     const { attachment_id } = await granted(from, "agentchat_send_file", { ...file, data: bytes.toString("base64") })
     const { result, value } = await call(to, "agentchat_get_file", { attachment_id })
     assert.deepStrictEqual([value["filename"], value["size"], value["inline"]], ["notes.md", bytes.length, true])
+    assert.strictEqual(value["content_type"], "text/markdown; charset=utf-8")
     const [embedded] = result.content.flatMap((block) => block.type === "resource" ? [block.resource] : [])
     assert.strictEqual((embedded as { readonly blob?: string }).blob, bytes.toString("base64"))
     assert.strictEqual(await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(), bytes.toString())

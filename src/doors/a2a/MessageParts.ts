@@ -1,5 +1,5 @@
 import { Predicate } from "effect"
-import { CONTENT_TYPES } from "#domain/attachments/Attachment"
+import { CONTENT_TYPES, contentTypeOf } from "#domain/attachments/Attachment"
 import type { StoredMessage } from "#domain/messages/Message"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { A2aFailure } from "./Failure.ts"
@@ -29,8 +29,8 @@ const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/
 const fileOf = (part: Json): RawFile => {
   const raw = part["raw"]
   if (typeof raw !== "string" || !BASE64.test(raw)) throw ValidationFailed.field("parts", "raw must be base64")
-  const contentType = textOf(part, "mediaType") ?? ""
-  if (!(CONTENT_TYPES as ReadonlyArray<string>).includes(contentType)) {
+  const contentType = contentTypeOf(textOf(part, "mediaType") ?? "")
+  if (contentType === undefined) {
     throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", `A raw part needs a mediaType out of these: ${CONTENT_TYPES.join(", ")}.`)
   }
   return { bytes: Buffer.from(raw, "base64"), filename: textOf(part, "filename") ?? "file", contentType }
