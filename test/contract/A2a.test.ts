@@ -286,6 +286,10 @@ for (const binding of bindings) {
       for (const wrong of [{ pageSize: 0 }, { pageSize: 101 }, { pageToken: "forged" }]) {
         assert.strictEqual(reasonOf(await refusal("ListTasks", own.listTasks(listing(wrong)))), "INVALID_PARAMS")
       }
+      for (const statusTimestampAfter of ["5", "Feb 30 2026", "2026-02-30T00:00:00Z", "2026-02-28T00:00:00", "2026-02-28"]) {
+        const { body } = await rpc(pair.alice.key, pair.bob.handle, "ListTasks", { statusTimestampAfter })
+        assert.deepStrictEqual([body.error?.code, body.error?.data[0].metadata.code], [-32_602, "VALIDATION_ERROR"], statusTimestampAfter)
+      }
     })
 
     it("164. other callers' tasks, unknown ones and those of unknown agents look alike", async () => {
