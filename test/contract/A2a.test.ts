@@ -533,6 +533,24 @@ describe("A2A, as any program sees it", () => {
     assert.deepStrictEqual([none.status, none.headers.get("www-authenticate"), none.body.jsonrpc], [401, "Bearer", "2.0"])
     const rest = await raw(undefined, `/a2a/${bob.handle}/tasks`)
     assert.deepStrictEqual([rest.status, rest.body.error.status], [401, "UNAUTHENTICATED"])
+    for (const number of ["9007199254740993", "1e400", "1e-400"]) {
+      const part = `"message":{"messageId":"x","role":"ROLE_USER","parts":[{"data":{"n":${number}}}]}`
+      const overRpc = await raw(alice.key, `/a2a/${bob.handle}`, {
+        method: "POST",
+        body: `{"jsonrpc":"2.0","id":7,"method":"SendMessage","params":{${part}}}`
+      })
+      assert.deepStrictEqual([overRpc.status, overRpc.body.id, overRpc.body.error?.code], [200, 7, -32_602], overRpc.text)
+      assert.match(overRpc.body.error.message, /^params\.message\.parts\.0\.data\.n: .*write it as a string$/)
+      const overRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, { method: "POST", body: `{${part}}` })
+      assert.deepStrictEqual([overRest.status, overRest.body.error?.status], [400, "INVALID_ARGUMENT"], overRest.text)
+      assert.match(overRest.body.error.message, /^message\.parts\.0\.data\.n: .*write it as a string$/)
+    }
+    const strange = await raw(alice.key, `/a2a/${bob.handle}`, {
+      method: "POST",
+      body: `{"jsonrpc":"2.0","id":9007199254740993,"method":"ListTasks"}`
+    })
+    assert.deepStrictEqual([strange.status, strange.body.id, strange.body.error?.code], [200, null, -32_600], strange.text)
+    assert.match(strange.body.error.message, /^id: .*write it as a string$/)
     for (const text of ["{", "[]", "7", "{\"jsonrpc\":\"2.0\",\"method\":\"GetTask\"}"]) {
       const answer = await raw(alice.key, `/a2a/${bob.handle}`, { method: "POST", body: text })
       assert.include([-32_700, -32_600], answer.body.error.code)
@@ -557,6 +575,11 @@ describe("A2A, as any program sees it", () => {
       const overRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, init)
       assert.deepStrictEqual([overRest.status, overRest.body.error.code, overRest.body.error.details[0].metadata.code], [status, status, code])
     }
+    const packed = { method: "POST", headers: { "content-encoding": "gzip" }, body: "{}" }
+    const packedRpc = await raw(alice.key, `/a2a/${bob.handle}`, packed)
+    assert.deepStrictEqual([packedRpc.status, packedRpc.body.error.data[0].metadata.code], [415, "UNSUPPORTED_ENCODING"])
+    const packedRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, packed)
+    assert.deepStrictEqual([packedRest.status, packedRest.body.error.status], [415, "INVALID_ARGUMENT"])
     assert.strictEqual((await raw(alice.key, `/a2a/${bob.handle}/no/such/path`)).body.error.status, "NOT_FOUND")
     const limit = await refusal("a message that is too large", begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000)))
     assert.match(limit.message, /bytes/)
@@ -584,11 +607,6 @@ describe("A2A, as any program sees it", () => {
       const sent = await rpc(alice.key, bob.handle, "SendMessage", { ...body(), configuration: { returnImmediately: true, taskPushNotificationConfig: ofSend } })
       for (const answer of [created, sent]) assert.strictEqual(answer.body.error?.code, -32_602, `${JSON.stringify(wrong)} ${answer.text}`)
     }
-    const packed = { method: "POST", headers: { "content-encoding": "gzip" }, body: "{}" }
-    const packedRpc = await raw(alice.key, `/a2a/${bob.handle}`, packed)
-    assert.deepStrictEqual([packedRpc.status, packedRpc.body.error.data[0].metadata.code], [415, "UNSUPPORTED_ENCODING"])
-    const packedRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, packed)
-    assert.deepStrictEqual([packedRest.status, packedRest.body.error.status], [415, "INVALID_ARGUMENT"])
     assert.strictEqual((await client.listTasks(listing())).totalSize, before)
     assert.lengthOf((await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 0, pageToken: "" })).configs, 0)
   })

@@ -6,7 +6,9 @@ import { Connections, type Issued, type NotIssued } from "#domain/oauth/Connecti
 import { isOwnResource, offersOAuth } from "#domain/oauth/Discovery"
 import { scopeText } from "#domain/oauth/Scopes"
 import { Config } from "#ground/platform/Config"
+import { uncheckedText } from "#ground/http/BufferedRequest"
 import { publicUrl } from "#ground/platform/PublicUrl"
+import { inexactNumber, numberRefused } from "#ground/wire/InexactNumber"
 import { NO_STORE } from "#ground/wire/Uncached"
 import { OAuthLimits } from "./OAuthLimits.ts"
 import { REGISTER, REVOKE, TOKEN } from "./OAuthProtocol.ts"
@@ -70,18 +72,20 @@ export const TokenHttp = HttpRouter.use((router) =>
     const connections = yield* Connections
     const limits = yield* OAuthLimits
     if (!offersOAuth(config)) return
-    const form = (request: HttpServerRequest.HttpServerRequest) => Effect.map(Effect.orDie(request.text), (text) => new URLSearchParams(text))
+    const form = (request: HttpServerRequest.HttpServerRequest) => new URLSearchParams(uncheckedText(request))
 
     yield* router.add("POST", REGISTER, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("registrations", request)
-      const text = yield* Effect.orDie(request.text)
+      const text = uncheckedText(request)
       let body: unknown
       try {
         body = Buffer.byteLength(text) > MAX_REGISTRATION_BYTES ? undefined : JSON.parse(text)
       } catch {
         body = undefined
       }
+      const inexact = body === undefined ? undefined : inexactNumber(text)
+      if (inexact !== undefined) return refuse(400, "invalid_client_metadata", numberRefused(inexact).message)
       const metadata = readRegistration(body, config.OAUTH_REDIRECT_SCHEMES)
       if ("error" in metadata) return refuse(400, metadata.error, metadata.message)
       const { id, secret } = clients.register(metadata)
@@ -99,7 +103,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     yield* router.add("POST", TOKEN, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
-      const given = yield* form(request)
+      const given = form(request)
       const { authorization } = request.headers
       const repeated = [...new Set(given.keys())].find((name) => name !== "resource" && given.getAll(name).length > 1)
       if (repeated !== undefined) return refuse(400, "invalid_request", `${repeated} is given more than once.`)
@@ -131,7 +135,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     yield* router.add("POST", REVOKE, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
-      const given = yield* form(request)
+      const given = form(request)
       yield* connections.revoke(given.get("token") ?? "", credentialsOf(request.headers["authorization"], given)?.clientId)
       // RFC 7009, 2.2: the answer does not tell whether there was such a token.
       return json(200, {})
