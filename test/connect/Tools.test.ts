@@ -154,7 +154,8 @@ describe("a run that sends by its tools", () => {
 
   it("is refused without the token, from a page's host name, and by anything but POST", async () => {
     const status = (...flags: ReadonlyArray<string>) => `curl -s -o /dev/null -w '%{http_code}' ${flags.join(" ")} "$PARLEY_TOOLS_URL"`
-    const token = "-H \"authorization: Bearer $PARLEY_TOOLS_TOKEN\""
+    // The name of the scheme may have any case.
+    const token = "-H \"authorization: bearer $PARLEY_TOOLS_TOKEN\""
     assert.deepStrictEqual(
       await answersTo(status("-d '{}'"), status("-d '{}'", token, "-H 'host: evil.example'"), status(token), status(token, "-d 'x'"), status(token, "-d '{}'")),
       ["401", "401", "405", "400", "400"]

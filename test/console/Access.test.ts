@@ -111,6 +111,8 @@ describe("who may use the operators' API", () => {
       // One byte more than a body may have, and no end.
       "a chunked body that is too large": await ask("POST /console/api/session", [...host, "transfer-encoding: chunked"], `100001\r\n${"x".repeat(0x100001)}`),
       "a body that is not UTF-8": await ask("POST /console/api/agents/nobody/suspend", [...host, "content-length: 1"], "\xff"),
+      "a body with a number that would be changed": await ask("POST /console/api/session", [...host, "content-length: 16"], `{"token": 1e999}`),
+      "a compressed body": await ask("POST /console/api/session", [...host, "content-encoding: gzip", "content-length: 2"], "{}"),
       "an unknown expectation": await ask("GET /console/api/session", [...host, "expect: a miracle"])
     }
     for (const [what, answer] of Object.entries(answers)) assert.deepStrictEqual(answer, nothing, what)

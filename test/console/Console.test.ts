@@ -196,6 +196,11 @@ describe("the operators' API of a standalone server", () => {
       ["POST", `/reports/${reports[0]!.id}/dismiss`, {}, "note"]
     ] as const
     const { log } = await operator.ok<{ log: unknown }>("GET", `/agents/${good.handle}`)
+    const limit = "/limits/LIMITS_CARDS_PER_MINUTE"
+    for (const until of ["5", "Feb 30 2040", "2040-02-30T00:00:00Z", "2040-02-28T00:00:00", "2040-02-28", "2020-02-28T00:00:00Z"]) {
+      (await operator.ask("PUT", limit, { value: 5, agent: good.handle, until })).refused(400, "VALIDATION_ERROR")
+    }
+    assert.match((await operator.ask("PUT", limit, { value: 2 ** 53 })).refused(400, "VALIDATION_ERROR").message, /^value: .*write it as a string$/)
     for (const reason of ["two\nlines", "turned \u202earound", "\u200b", " "]) {
       for (const [method, path, body, field] of calls) {
         (await operator.ask(method, path, { ...body, [field]: reason })).refused(400, "VALIDATION_ERROR")

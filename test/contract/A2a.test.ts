@@ -66,8 +66,12 @@ describe("cards", () => {
     assert.deepStrictEqual(open.body.securityRequirements, [{ schemes: { bearer: { list: [] } } }])
     assert.strictEqual(open.body.securitySchemes.bearer.httpAuthSecurityScheme.scheme, "Bearer")
     assert.strictEqual(open.headers.get("cache-control"), "max-age=60")
-    const again = await raw(undefined, url, { headers: { "if-none-match": open.headers.get("etag") ?? "" } })
-    assert.strictEqual(again.status, 304)
+    const etag = open.headers.get("etag") ?? ""
+    for (const given of [etag, `W/${etag}`, `"other", W/${etag}`, "*"]) {
+      const again = await raw(undefined, url, { headers: { "if-none-match": given } })
+      assert.deepStrictEqual([again.status, again.headers.get("etag")], [304, etag], given)
+    }
+    assert.strictEqual((await raw(undefined, url, { headers: { "if-none-match": `"other"` } })).status, 200)
     assert.strictEqual((await raw("ac_none", url)).status, 401)
   })
 
@@ -321,6 +325,10 @@ for (const binding of bindings) {
       for (const wrong of [{ pageSize: 0 }, { pageSize: 101 }, { pageToken: "forged" }]) {
         assert.strictEqual(reasonOf(await refusal("ListTasks", own.listTasks(listing(wrong)))), "INVALID_PARAMS")
       }
+      for (const statusTimestampAfter of ["5", "Feb 30 2026", "2026-02-30T00:00:00Z", "2026-02-28T00:00:00", "2026-02-28"]) {
+        const { body } = await rpc(pair.alice.key, pair.bob.handle, "ListTasks", { statusTimestampAfter })
+        assert.deepStrictEqual([body.error?.code, body.error?.data[0].metadata.code], [-32_602, "VALIDATION_ERROR"], statusTimestampAfter)
+      }
     })
 
     it("164. other callers' tasks, unknown ones and those of unknown agents look alike", async () => {
@@ -379,13 +387,14 @@ for (const binding of bindings) {
         part({ $case: "data", value: [1] })
       ])
 
-      const file = part({ $case: "raw", value: Buffer.from("a file") }, { filename: "a.txt", mediaType: "text/plain" })
+      const file = part({ $case: "raw", value: Buffer.from("a file") }, { filename: "a.txt", mediaType: "TEXT/Plain; Charset=UTF-8; x=y" })
       const withFile = await begin(client, message("", { parts: [file] }))
       const found = (await inbox(bob)).find(({ id }) => id === withFile.id)
       assert.isString(found?.content.attachment_id)
       const shown = withFile.history[0]?.parts[0]
-      assert.deepStrictEqual([shown?.filename, shown?.mediaType, shown?.content?.$case], ["a.txt", "text/plain", "url"])
-      assert.strictEqual(await (await fetch(String(shown?.content?.value))).text(), "a file")
+      assert.deepStrictEqual([shown?.filename, shown?.mediaType, shown?.content?.$case], ["a.txt", "text/plain; charset=utf-8", "url"])
+      const fetched = await fetch(String(shown?.content?.value))
+      assert.deepStrictEqual([fetched.headers.get("content-type"), await fetched.text()], ["text/plain; charset=utf-8", "a file"])
       const two = await refusal("two files", begin(client, message("", { parts: [file, file] })))
       assert.strictEqual(reasonOf(two), "CONTENT_TYPE_NOT_SUPPORTED", two.message)
       const strange = part({ $case: "raw", value: Buffer.from("x") }, { filename: "a.exe", mediaType: "application/x-msdownload" })
@@ -577,6 +586,24 @@ describe("A2A, as any program sees it", () => {
     assert.deepStrictEqual([none.status, none.headers.get("www-authenticate"), none.body.jsonrpc], [401, "Bearer", "2.0"])
     const rest = await raw(undefined, `/a2a/${bob.handle}/tasks`)
     assert.deepStrictEqual([rest.status, rest.body.error.status], [401, "UNAUTHENTICATED"])
+    for (const number of ["9007199254740993", "1e400", "1e-400"]) {
+      const part = `"message":{"messageId":"x","role":"ROLE_USER","parts":[{"data":{"n":${number}}}]}`
+      const overRpc = await raw(alice.key, `/a2a/${bob.handle}`, {
+        method: "POST",
+        body: `{"jsonrpc":"2.0","id":7,"method":"SendMessage","params":{${part}}}`
+      })
+      assert.deepStrictEqual([overRpc.status, overRpc.body.id, overRpc.body.error?.code], [200, 7, -32_602], overRpc.text)
+      assert.match(overRpc.body.error.message, /^params\.message\.parts\.0\.data\.n: .*write it as a string$/)
+      const overRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, { method: "POST", body: `{${part}}` })
+      assert.deepStrictEqual([overRest.status, overRest.body.error?.status], [400, "INVALID_ARGUMENT"], overRest.text)
+      assert.match(overRest.body.error.message, /^message\.parts\.0\.data\.n: .*write it as a string$/)
+    }
+    const strange = await raw(alice.key, `/a2a/${bob.handle}`, {
+      method: "POST",
+      body: `{"jsonrpc":"2.0","id":9007199254740993,"method":"ListTasks"}`
+    })
+    assert.deepStrictEqual([strange.status, strange.body.id, strange.body.error?.code], [200, null, -32_600], strange.text)
+    assert.match(strange.body.error.message, /^id: .*write it as a string$/)
     for (const text of ["{", "[]", "7", "{\"jsonrpc\":\"2.0\",\"method\":\"GetTask\"}"]) {
       const answer = await raw(alice.key, `/a2a/${bob.handle}`, { method: "POST", body: text })
       assert.include([-32_700, -32_600], answer.body.error.code)
@@ -601,6 +628,11 @@ describe("A2A, as any program sees it", () => {
       const overRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, init)
       assert.deepStrictEqual([overRest.status, overRest.body.error.code, overRest.body.error.details[0].metadata.code], [status, status, code])
     }
+    const packed = { method: "POST", headers: { "content-encoding": "gzip" }, body: "{}" }
+    const packedRpc = await raw(alice.key, `/a2a/${bob.handle}`, packed)
+    assert.deepStrictEqual([packedRpc.status, packedRpc.body.error.data[0].metadata.code], [415, "UNSUPPORTED_ENCODING"])
+    const packedRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, packed)
+    assert.deepStrictEqual([packedRest.status, packedRest.body.error.status], [415, "INVALID_ARGUMENT"])
     assert.strictEqual((await raw(alice.key, `/a2a/${bob.handle}/no/such/path`)).body.error.status, "NOT_FOUND")
     const limit = await refusal("a message that is too large", begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000)))
     assert.match(limit.message, /at most 32 KiB/)

@@ -584,7 +584,7 @@ describe("attacks", () => {
       for (const encoding of ["gzip", "x-gzip", "gzip, gzip"]) {
         const headers = { authorization: `Bearer ${mallory.key}`, "content-encoding": encoding }
         for (const packed of [gzipSync(body), bomb]) {
-          ;(await bare(server.url, "POST", "/v1/messages", headers, packed)).refused(400, "VALIDATION_ERROR")
+          ;(await bare(server.url, "POST", "/v1/messages", headers, packed)).refused(415, "UNSUPPORTED_ENCODING")
         }
       }
       // A picture that says it has 60,000 by 60,000 points.

@@ -1,5 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
+import { gzipSync } from "node:zlib"
 import { eventually } from "../support/Eventually.ts"
 import { type Answer, bare } from "../support/Http.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
@@ -141,6 +142,41 @@ describe("wire.md J, Common", () => {
       }
     }
     assert.strictEqual((await server.http(fresh.api_key).get("/v1/agents/me")).status, 200)
+  })
+
+  it("221. a compressed body is 415 on every route, which says so; identity is no compression", async () => {
+    const { alice, bob } = pair
+    const message = () => JSON.stringify({ to: bob.handle, client_msg_id: freshMsgId(), content: { text: "unpacked" } })
+    const key = { authorization: `Bearer ${alice.key}` }
+    for (const encoding of ["gzip", "GZIP", "br", "identity, gzip", "gzip, identity", "nonsense"]) {
+      const headers = { ...key, "content-encoding": encoding }
+      for (
+        const [method, path] of [
+          ["POST", "/v1/messages"],
+          ["POST", "/v1/register"],
+          ["POST", "/v1/messages/sync/ack"],
+          ["PUT", `/v1/agents/${alice.handle}/avatar`],
+          ["PUT", "/v1/files/x.y"],
+          ["POST", "/no/such/route"]
+        ] as const
+      ) {
+        const answer = await bare(server.url, method, path, headers, gzipSync("{}"))
+        assert.match(answer.refused(415, "UNSUPPORTED_ENCODING").message, /without Content-Encoding/)
+        assert.strictEqual(answer.header("accept-encoding"), "identity")
+      }
+    }
+    for (const path of ["/token", "/revoke", "/register"]) {
+      const answer = await fetch(server.url + path, { method: "POST", headers: { "content-encoding": "gzip" }, body: gzipSync("a=b") })
+      const { error, error_description } = await answer.json() as { readonly error: string; readonly error_description: string }
+      assert.deepStrictEqual([answer.status, error], [415, "invalid_request"], path)
+      assert.match(error_description, /without Content-Encoding/)
+    }
+    for (const encoding of ["identity", "Identity", "", "identity, identity"]) {
+      const answer = await bare(server.url, "POST", "/v1/messages", { ...key, "content-encoding": encoding }, message())
+      assert.strictEqual(answer.status, 201, `${encoding} ${answer}`)
+    }
+    // Without a body there is nothing to unpack.
+    assert.strictEqual((await alice.http.get("/v1/agents/me", { "content-encoding": "gzip" })).status, 200)
   })
 
   it("4. a key in the query string is ignored", async () => {

@@ -60,12 +60,19 @@ describe("wire.md J, avatars and files", () => {
     assert.strictEqual(served.headers.get("x-content-type-options"), "nosniff")
     const { format, height, width } = await sharp(await served.arrayBuffer()).metadata()
     assert.deepStrictEqual([format, width, height], ["webp", 512, 512])
-    const known = await fetch(set.avatar_url, { headers: { "if-none-match": served.headers.get("etag") ?? "" } })
-    assert.deepStrictEqual([known.status, await known.text()], [304, ""])
+    const etag = served.headers.get("etag") ?? ""
+    for (const given of [etag, `W/${etag}`, `"other", W/${etag}`, "*"]) {
+      const known = await fetch(set.avatar_url, { headers: { "if-none-match": given } })
+      assert.deepStrictEqual([known.status, known.headers.get("etag"), await known.text()], [304, etag, ""], given)
+    }
+    assert.strictEqual((await fetch(set.avatar_url, { headers: { "if-none-match": `"other"` } })).status, 200)
     // The URL says what is in it, so nothing is read for whoever has it.
     const unread = `${server.url}/v1/avatars/${"0".repeat(64)}`
     assert.strictEqual((await fetch(unread, { headers: { "if-none-match": `"${"0".repeat(64)}"` } })).status, 304)
-    assert.strictEqual((await fetch(`${server.url}/v1/avatars/x`, { headers: { "if-none-match": "\"x\"" } })).status, 404)
+    for (const given of ["\"x\"", "*"]) {
+      assert.strictEqual((await fetch(`${server.url}/v1/avatars/x`, { headers: { "if-none-match": given } })).status, 404)
+    }
+    assert.strictEqual((await fetch(unread, { headers: { "if-none-match": "*" } })).status, 404)
 
     for (const handle of ["me", agent.handle]) {
       assert.propertyVal((await agent.http.get(`/v1/agents/${handle}`)).body, "avatar_url", set.avatar_url)
@@ -292,6 +299,45 @@ describe("wire.md J, avatars and files", () => {
     assert.include(file.headers.get("content-disposition"), "filename*=UTF-8''gr%C3%B6%C3%9Fe.txt")
   })
 
+  it("125. a download goes on where it broke off: one range, by the tag of the file", async () => {
+    const { alice, bob } = await newPair(server)
+    const bytes = bytesOf("0123456789")
+    const fields = { to: bob.handle, filename: "a.csv", content_type: "Text/CSV; Header=absent; CharSet=\"UTF-8\"" }
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, fields))).ok(201, Shapes.Upload)
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
+    const info = (await bob.http.get(`/v1/attachments/${attachment_id}/info`)).ok(200, Shapes.FileInfo)
+    assert.strictEqual(info.content_type, "text/csv; charset=utf-8")
+    const url = await bob.client.getAttachmentDownloadUrl(attachment_id)
+    const get = async (headers: Record<string, string>, method = "GET") => {
+      const answer = await fetch(url, { method, headers })
+      const of = (name: string) => answer.headers.get(name)
+      return { of, status: answer.status, range: of("content-range"), length: of("content-length"), text: await answer.text() }
+    }
+    const whole = await get({})
+    const etag = whole.of("etag") ?? ""
+    assert.deepStrictEqual([whole.status, whole.text, whole.length, whole.range], [200, "0123456789", "10", null])
+    assert.deepStrictEqual([whole.of("accept-ranges"), whole.of("content-type")], ["bytes", "text/csv; charset=utf-8"])
+    assert.match(etag, /^"[^"]+"$/)
+
+    const parts = [["bytes=0-3", "0123", "0-3"], ["bytes=4-", "456789", "4-9"], ["bytes=-2", "89", "8-9"], ["bytes=8-99", "89", "8-9"]] as const
+    for (const [range, text, shown] of parts) {
+      const part = await get({ range, "if-range": etag })
+      assert.deepStrictEqual([part.status, part.text, part.length, part.range], [206, text, String(text.length), `bytes ${shown}/10`])
+      assert.deepStrictEqual([part.of("etag"), part.of("content-type"), part.of("x-content-type-options")], [etag, "text/csv; charset=utf-8", "nosniff"])
+    }
+    for (const headers of [{ range: "bytes=0-1,3-4" }, { range: "bytes=3-1" }, { range: "bytes=2-", "if-range": `"other"` }]) {
+      const all = await get(headers)
+      assert.deepStrictEqual([all.status, all.text, all.range], [200, "0123456789", null], JSON.stringify(headers))
+    }
+    const beyond = await get({ range: "bytes=10-" })
+    assert.deepStrictEqual([beyond.status, beyond.range, JSON.parse(beyond.text).code], [416, "bytes */10", "RANGE_NOT_SATISFIABLE"])
+    const head = await get({ range: "bytes=2-3" }, "HEAD")
+    assert.deepStrictEqual([head.status, head.length, head.text, head.of("etag")], [200, "10", "", etag])
+    const known = await get({ "if-none-match": `W/${etag}`, range: "bytes=2-3" })
+    assert.deepStrictEqual([known.status, known.text], [304, ""])
+    assert.strictEqual((await fetch(`${url}x`, { headers: { range: "bytes=0-1" } })).status, 403)
+  })
+
   it("125. the largest file that may be sent goes through", async () => {
     const { alice, bob } = await newPair(server)
     const bytes = new Uint8Array(26_214_400).fill(7)
@@ -417,7 +463,8 @@ describe("wire.md J, avatars and files", () => {
       const fields of [
         { content_type: "text/html" },
         { content_type: "image/svg+xml" },
-        { content_type: "TEXT/PLAIN; charset=utf-8" },
+        { content_type: "text/plain; charset" },
+        { content_type: "text/plain, text/html" },
         { size: 0 },
         { size: 26_214_401 },
         { size: 1.5 },
@@ -432,6 +479,11 @@ describe("wire.md J, avatars and files", () => {
         { to: alice.handle }
       ]
     ) await refused(fields)
+    for (const [content_type, kept] of [["IMAGE/PNG", "image/png"], ["application/json;charset=utf-8", "application/json"]] as const) {
+      const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle, content_type }))).ok(201, Shapes.Upload)
+      ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
+      assert.strictEqual((await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).headers.get("content-type"), kept)
+    }
     await refused({ to: "nobody-here" }, 404, "AGENT_NOT_FOUND")
     await refused({ to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }, 404, "GROUP_NOT_FOUND")
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
@@ -503,10 +555,11 @@ describe("wire.md J, avatars and files on S3", () => {
     const { alice, bob } = await newPair(server)
     const [from, to] = await Promise.all([connect(server, alice), connect(server, bob)])
     const bytes = Buffer.from("inline, over the bucket")
-    const file = { to: bob.handle, filename: "notes.md", content_type: "text/markdown" }
+    const file = { to: bob.handle, filename: "notes.md", content_type: "Text/Markdown; charset=UTF-8" }
     const { attachment_id } = await granted(from, "agentchat_send_file", { ...file, data: bytes.toString("base64") })
     const { result, value } = await call(to, "agentchat_get_file", { attachment_id })
     assert.deepStrictEqual([value["filename"], value["size"], value["inline"]], ["notes.md", bytes.length, true])
+    assert.strictEqual(value["content_type"], "text/markdown; charset=utf-8")
     const [embedded] = result.content.flatMap((block) => block.type === "resource" ? [block.resource] : [])
     assert.strictEqual((embedded as { readonly blob?: string }).blob, bytes.toString("base64"))
     assert.strictEqual(await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(), bytes.toString())

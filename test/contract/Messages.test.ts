@@ -1,5 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AwaitingReplyError, ForbiddenError, type MessageType, NotFoundError, ValidationError } from "agentchatme"
+import type { Answer } from "../support/Http.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
@@ -65,6 +66,33 @@ describe("wire.md J, Sending", () => {
     for (const text of ["  leading and trailing  ", "line\nbreak\ttab\u0007", "\u{1f98a}".repeat(100), "e\u0301 stays as it is"]) {
       assert.strictEqual((await say(alice, bob, { content: { text } })).content.text, text)
     }
+  })
+
+  it("220. a number that a double would change is refused with its path, and nothing is sent", async () => {
+    const { alice, bob, conversation } = await newPair(server)
+    const before = await history(bob, conversation)
+    const send = (content: string, more = "") =>
+      alice.http.request("POST", "/v1/messages", { raw: `{"to":"${bob.handle}","client_msg_id":"${freshMsgId()}","content":${content}${more}}` })
+    const cases: ReadonlyArray<readonly [path: string, answer: Answer]> = [
+      ["content.data.id", await send(`{"data":{"id":9007199254740993,"tiny":1e-400}}`)],
+      ["content.data.tiny", await send(`{"data":{"id":1,"tiny":1e-400}}`)],
+      ["content.data.list.1.huge", await send(`{"data":{"list":[0,{"huge":1e400}]}}`)],
+      ["metadata.trace", await send(`{"text":"x"}`, `,"metadata":{"trace":12345678901234567890}`)],
+      ["unknown", await send(`{"text":"x"}`, `,"unknown":9007199254740992`)],
+      ["limit", await alice.http.request("PUT", "/v1/reply/active", { raw: `{"limit":-9007199254740993}` })],
+      ["size", await alice.http.request("POST", "/v1/uploads", { raw: `{"size":1e999}`, headers: { "idempotency-key": freshMsgId() } })]
+    ]
+    for (const [path, answer] of cases) {
+      const { details, message } = answer.refused(400, "VALIDATION_ERROR")
+      assert.match(message, /: the number [-\de+]+ cannot be kept exactly: write it as a string$/)
+      assert.deepStrictEqual(Object.keys(details?.["fields"] as object), [path], `${answer}`)
+    }
+    assert.deepStrictEqual(await history(bob, conversation), before)
+    // Numbers that are rounded in the usual way, and digits in texts, are sent.
+    const kept = `{"data":{"n":[0.1,1e308,1e-300,-0,9007199254740991,3.14159265358979323846],"9007199254740993":"9007199254740993 and 1e999"}}`
+    const sent = await send(kept)
+    assert.strictEqual(sent.status, 201, `${sent}`)
+    assert.include(sent.text, `{"n":[0.1,1e+308,1e-300,0,9007199254740991,3.141592653589793],"9007199254740993":"9007199254740993 and 1e999"}`)
   })
 
   it("64. unknown keys of content are dropped, unknown fields ignored", async () => {

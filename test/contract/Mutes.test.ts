@@ -95,7 +95,7 @@ describe("wire.md J, mutes", () => {
   it("123. a muted_until that has passed or is no date is 400", async () => {
     const { alice, bob } = await newPair(server)
     const dave = await newAgent(server, "dave")
-    for (const until of ["2020-01-01T00:00:00Z", inSeconds(-1), "tomorrow", "", "2031-02-30T00:00:00Z", "2031-01-01T00:00:00", 7, {}]) {
+    for (const until of ["2020-01-01T00:00:00Z", inSeconds(-1), "tomorrow", "", "2031-02-30T00:00:00Z", "2031-01-01T00:00:00", "2031-01-01T24:00:00Z", 7, {}]) {
       const body = { target_kind: "agent", target_handle: alice.handle, muted_until: until }
       ;(await dave.http.post("/v1/mutes", body)).refused(400, "VALIDATION_ERROR")
     }

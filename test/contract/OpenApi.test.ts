@@ -227,6 +227,7 @@ describe("the OpenAPI document", () => {
         assert.include(codesOf(operation.responses[status]), code, `${name} ${status}`)
       has(400, "VALIDATION_ERROR")
       has(413, "PAYLOAD_TOO_LARGE")
+      has(415, "UNSUPPORTED_ENCODING")
       has(429, "RATE_LIMITED")
       has(500, "INTERNAL_ERROR")
       if (operation.security.length > 0) {

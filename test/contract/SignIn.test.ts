@@ -134,7 +134,8 @@ describe("wire.md J, sign in by OAuth", () => {
         assert.deepStrictEqual([status, body.error], [400, "invalid_redirect_uri"], uri)
         assert.isString(body.error_description)
       }
-      for (const metadata of [{}, [], { redirect_uris: "https://host.example/cb" }, { redirect_uris: ["https://host.example/cb"], token_endpoint_auth_method: "private_key_jwt" }]) {
+      // 2^53 is no number that JavaScript's JSON keeps.
+      for (const metadata of [{ redirect_uris: ["https://host.example/cb"], client_id_issued_at: 2 ** 53 }, {}, [], { redirect_uris: "https://host.example/cb" }, { redirect_uris: ["https://host.example/cb"], token_endpoint_auth_method: "private_key_jwt" }]) {
         assert.strictEqual((await register(server, metadata)).body.error, "invalid_client_metadata")
       }
       assert.strictEqual((await register(server, { redirect_uris: [] })).body.error, "invalid_redirect_uri")

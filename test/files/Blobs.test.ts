@@ -49,9 +49,9 @@ const serve = (blobs: Blobs["Service"], request: IncomingMessage, response: Serv
       yield* files.accept(token, request, length === undefined ? undefined : Number(length))
       response.end()
     } else {
-      const { contentType, disposition, size, stream } = yield* files.open(token)
+      const { bytes, contentType, disposition, size } = yield* files.open(token)
       response.writeHead(200, { "content-type": contentType, "content-disposition": disposition, "content-length": size })
-      yield* Effect.promise(() => pipeline(stream, response))
+      yield* Effect.promise(() => pipeline(bytes(), response))
     }
   }).pipe(Effect.scoped, Effect.catch((error) =>
     Effect.sync(() => {

@@ -40,6 +40,21 @@ describe("refused requests of /mcp", () => {
     ["another page", () => post(server, alice.key, rpc("tools/list"), { ...older, origin: "https://evil.example" }), 403, "FORBIDDEN", /ALLOWED_ORIGINS/],
     ["no JSON", () => post(server, alice.key, "{", older), 400, "-32700", /not valid JSON/],
     ["an unknown revision", () => post(server, alice.key, rpc("tools/list"), { "mcp-protocol-version": "1999-01-01" }), 400, "-32000", /Unsupported/],
+    [
+      "a number that would be changed",
+      () => post(server, alice.key, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"agentchat_send_message","arguments":{"data":{"id":9007199254740993}}}}`, older),
+      200,
+      "-32602",
+      /^params\.arguments\.data\.id: .* write it as a string$/
+    ],
+    [
+      "an id that would be changed",
+      () => post(server, alice.key, `{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/list"}`, older),
+      400,
+      "-32600",
+      /^id: .* write it as a string$/
+    ],
+    ["a compressed body", () => post(server, alice.key, rpc("tools/list"), { ...older, "content-encoding": "gzip" }), 415, "UNSUPPORTED_ENCODING", /without Content-Encoding/],
     ["an unknown tool", () => post(server, alice.key, call("agentchat_nothing"), older), 200, "-32602", /no tool of this name/],
     ["an unknown method", () => post(server, alice.key, unknownMethod, newestHeaders), 404, "-32601", /./],
     ["a refused call", () => post(server, alice.key, call("agentchat_get_group", { group_id: "grp_none" }), older), 200, "GROUP_NOT_FOUND", /^agentchat_get_group: /],

@@ -150,7 +150,8 @@ describe("the configuration", () => {
         LOG_LEVEL: "loud",
         WEBHOOK_RETRY_SECONDS: "10,,30",
         DATABASE_URL: "mysql://user:s3cret@db",
-        SMTP_URL: "mail.example?password=s3cret"
+        SMTP_URL: "mail.example?password=s3cret",
+        METRICS_TOKEN: "a s3cret"
       }))
       assert.instanceOf(error, ConfigInvalid)
       const names = error.problems.map((problem) => problem.split(":")[0])
@@ -164,7 +165,8 @@ describe("the configuration", () => {
         "LOG_LEVEL",
         "WEBHOOK_RETRY_SECONDS",
         "DATABASE_URL",
-        "SMTP_URL"
+        "SMTP_URL",
+        "METRICS_TOKEN"
       ])
       assert.notInclude(error.message, "s3cret")
       assert.include(error.message, "PORT: expected a whole number from 0 to 65535, got \"70000\"")

@@ -52,3 +52,47 @@ it.effect("of read_acks that come at once, the highest through_seq counts, whate
     yield* Effect.repeat(Effect.yieldNow, { times: 20 })
     assert.deepStrictEqual(read.slice(2), [["conv_1", 2]])
   }))
+
+it.effect("a frame with a number that would be changed is refused, and its id is repeated only if it was not changed (wire.md E.6)", () =>
+  Effect.sync(() => {
+    const frames = makeClientFrames({
+      conversations: { participation: () => Effect.die("nothing is read"), typing: () => Effect.die("nobody types") },
+      deliveries: { find: () => Effect.die("nothing is found"), readThrough: () => Effect.die("nothing is read") },
+      presences: { put: () => Effect.die("no presence changes") },
+      framesPerSecond: 100,
+      refusalsPerSecond: 100,
+      now: () => 0,
+      fork: () => () => assert.fail("nothing is run"),
+      logDefect: Effect.die
+    })
+    const source: FrameSource = {
+      lookups: 0,
+      waiting: undefined,
+      holds: 0,
+      socket: { pause: () => {}, resume: () => {}, readyState: 1 },
+      requestId: undefined,
+      frames: undefined,
+      refusals: undefined,
+      slowed: false,
+      reads: undefined
+    }
+    const answers: Array<{ readonly id?: unknown; readonly payload: { readonly code: string; readonly message: string } }> = []
+    const session = {
+      agent: { id: "agt_a" },
+      handle: "a",
+      event: (text: string) => answers.push(JSON.parse(text)),
+      acknowledge: () => assert.fail("nothing is acknowledged")
+    } as unknown as SocketSession
+    for (
+      const frame of [
+        `{"type":"message.read_ack","id":"x","payload":{"conversation_id":"c","through_seq":9007199254740993}}`,
+        `{"type":"typing.start","id":7,"payload":{"conversation_id":"c","deep":[{"n":1e400}]}}`,
+        `{"type":"ack","message_id":"msg_1","id":9007199254740993}`
+      ]
+    ) frames.receive(source, session, frame)
+    assert.deepStrictEqual(answers.map(({ id, payload }) => [id, payload.code, payload.message.split(":")[0]]), [
+      ["x", "VALIDATION_ERROR", "payload.through_seq"],
+      [7, "VALIDATION_ERROR", "payload.deep.0.n"],
+      [undefined, "VALIDATION_ERROR", "id"]
+    ])
+  }))

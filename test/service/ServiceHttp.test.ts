@@ -191,7 +191,9 @@ describe("the service routes", () => {
           assert.strictEqual(reply.status, 401)
           assert.strictEqual((yield* json(reply))["code"], "UNAUTHORIZED")
         }
-        assert.strictEqual((yield* get("/internal/metrics", { authorization: "Bearer s3cret" })).status, 200)
+        for (const scheme of ["Bearer", "bearer", "BEARER", "bEaReR "]) {
+          assert.strictEqual((yield* get("/internal/metrics", { authorization: `${scheme} s3cret` })).status, 200, scheme)
+        }
       }), { METRICS_TOKEN: Redacted.make("s3cret") }))
 
   it.live("serve the document, and a page that loads nothing from elsewhere", () =>

@@ -1,3 +1,4 @@
+import { keptMediaType, parseMediaType } from "#ground/wire/MediaType"
 import { WireError } from "#ground/wire/WireError"
 
 export const MAX_ATTACHMENT_BYTES = 26_214_400
@@ -19,6 +20,12 @@ export const CONTENT_TYPES = [
   "video/mp4",
   "video/webm"
 ] as const
+
+/** The content type with which a file is stored; undefined if files may not have the type. */
+export const contentTypeOf = (text: string): string | undefined => {
+  const given = parseMediaType(text)
+  return given !== undefined && (CONTENT_TYPES as ReadonlyArray<string>).includes(given.type) ? keptMediaType(given) : undefined
+}
 
 /** The agents that a file is for: one agent, or the members of one group. */
 export type Scope =

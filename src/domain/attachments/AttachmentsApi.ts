@@ -1,4 +1,4 @@
-import { Schema } from "effect"
+import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
@@ -11,14 +11,27 @@ import { ATTACHMENT_ID, grace, SHA256 } from "#ground/wire/Examples"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { HandleInput, Text } from "#ground/wire/Text"
 import { NotFound } from "#ground/wire/WireError"
-import { CONTENT_TYPES, MAX_ATTACHMENT_BYTES, QuotaExceeded } from "./Attachment.ts"
+import { CONTENT_TYPES, contentTypeOf, MAX_ATTACHMENT_BYTES, QuotaExceeded } from "./Attachment.ts"
+
+/** A content type out of those that files may have, in any case and with parameters. Decodes to the type that is stored. */
+const ContentType = Schema.String.check(
+  Schema.makeFilter(
+    (text) => contentTypeOf(text) !== undefined || `must be one of ${CONTENT_TYPES.join(", ")}`,
+    { toJsonSchema: () => ({ enum: [...CONTENT_TYPES] }) }
+  )
+).pipe(
+  Schema.decodeTo(
+    Schema.String,
+    SchemaTransformation.transform({ decode: (text: string) => contentTypeOf(text) ?? text, encode: (text: string) => text })
+  )
+)
 
 /** A file to be uploaded, for exactly one of `to` and `conversation_id`. */
 export const NewUpload = Schema.Struct({
   to: Schema.optionalKey(HandleInput),
   conversation_id: Schema.optionalKey(Text(1, 64)),
   filename: Text(1, 255),
-  content_type: Schema.Literals(CONTENT_TYPES),
+  content_type: ContentType,
   size: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MAX_ATTACHMENT_BYTES })),
   sha256: Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/))
 })
@@ -37,7 +50,8 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Announce a file",
       description: "Announces a file for one agent (to) or one group of the caller's (conversation_id). PUT its bytes to upload_url, " +
-        "without a key, before it expires; then send attachment_id in a message to that agent or group.",
+        "without a key, before it expires; then send attachment_id in a message to that agent or group. content_type may have any case and " +
+        "parameters, of which the charset of a text is kept.",
       body: { to: grace.handle, filename: "proof.pdf", content_type: "application/pdf", size: 48_213, sha256: SHA256 },
       answer: {
         attachment_id: ATTACHMENT_ID,

@@ -3,8 +3,10 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
 import { Budgets } from "#domain/auth/Budgets"
+import { Blobs, RangeNotSatisfiable, type SignedFiles } from "#ground/files/Blobs"
+import { isKnown, rangeOf } from "#ground/wire/Conditional"
 import { LargeReads } from "#ground/rates/LargeReads"
-import { Blobs, type SignedFiles } from "#ground/files/Blobs"
+import { toResponse } from "#ground/wire/WireErrors"
 
 /** The token of a signed URL, which is the last segment of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
@@ -39,16 +41,27 @@ const routes = (files: SignedFiles) =>
         Effect.gen(function*() {
           const request = yield* HttpServerRequest.HttpServerRequest
           yield* budgets.ofAddress(request)
-          const { contentType, disposition, size, stream } = yield* reads.file(budgets.addressOf(request), files.open(tokenOf(request)))
-          return HttpServerResponse.raw(stream, {
+          const file = yield* reads.file(budgets.addressOf(request), files.open(tokenOf(request)))
+          const { contentType, etag, size } = file
+          const headers = {
+            "accept-ranges": "bytes",
+            etag,
+            "content-disposition": file.disposition,
+            "x-content-type-options": "nosniff",
+            "content-security-policy": "default-src 'none'; sandbox",
+            "cache-control": "private, max-age=300"
+          }
+          if (isKnown(request.headers["if-none-match"], etag)) return HttpServerResponse.empty({ status: 304, headers })
+          // A range has a meaning for GET alone (RFC 9110, 14.2).
+          const part = request.method === "GET" ? rangeOf(request.headers, size, etag) : undefined
+          if (part === "none") return toResponse(new RangeNotSatisfiable(), { "accept-ranges": "bytes", "content-range": `bytes */${size}` })
+          if (part === undefined) return HttpServerResponse.raw(file.bytes(), { contentType, contentLength: size, headers })
+          const { first, last } = part
+          return HttpServerResponse.raw(file.bytes(part), {
+            status: 206,
             contentType,
-            contentLength: size,
-            headers: {
-              "content-disposition": disposition,
-              "x-content-type-options": "nosniff",
-              "content-security-policy": "default-src 'none'; sandbox",
-              "cache-control": "private, max-age=300"
-            }
+            contentLength: last - first + 1,
+            headers: { ...headers, "content-range": `bytes ${first}-${last}/${size}` }
           })
         })
       )

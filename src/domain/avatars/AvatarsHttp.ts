@@ -1,5 +1,6 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { isKnown, namesTag } from "#ground/wire/Conditional"
 import * as Endpoints from "#ground/http/Endpoints"
 import { isAvatarKey } from "#domain/agents/AvatarUrl"
 import { CurrentAgent } from "#domain/auth/Authorization"
@@ -57,11 +58,12 @@ const pictures = HttpRouter.use((router) =>
           "content-security-policy": "default-src 'none'; sandbox",
           "cross-origin-resource-policy": "cross-origin"
         }
+        const notModified = HttpServerResponse.empty({ status: 304, headers })
+        const known = request.headers["if-none-match"]
         // The key is the hash of the picture. A client that sends it already has the right picture, so nothing is read.
-        if (isAvatarKey(key) && request.headers["if-none-match"] === headers.etag) {
-          return HttpServerResponse.empty({ status: 304, headers })
-        }
-        return HttpServerResponse.uint8Array(yield* avatars.read(key), { contentType: "image/webp", headers })
+        if (isAvatarKey(key) && namesTag(known, headers.etag)) return notModified
+        const bytes = yield* avatars.read(key)
+        return isKnown(known, headers.etag) ? notModified : HttpServerResponse.uint8Array(bytes, { contentType: "image/webp", headers })
       })
     )
   })

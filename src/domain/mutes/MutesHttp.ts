@@ -4,7 +4,7 @@ import { CurrentAgent } from "#domain/auth/Authorization"
 import { Config } from "#ground/platform/Config"
 import { confirm } from "#ground/wire/Confirmation"
 import { RateLimits } from "#ground/rates/RateLimits"
-import { parseInstant } from "#ground/wire/Text"
+import { NO_INSTANT, parseInstant } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { figuresOf } from "#ground/wire/Page"
 import { toMute } from "./Mute.ts"
@@ -30,7 +30,7 @@ const untilOf = Effect.fnUntraced(function*(text: string | null | undefined) {
   if (text === null || text === undefined) return null
   const at = parseInstant(text)
   if (at === undefined) {
-    return yield* ValidationFailed.field("muted_until", "must be an ISO 8601 date-time with its zone, or null")
+    return yield* ValidationFailed.field("muted_until", `${NO_INSTANT}, or null`)
   }
   if (at <= (yield* Clock.currentTimeMillis)) return yield* ValidationFailed.field("muted_until", "must be in the future")
   return at

@@ -5,7 +5,7 @@ import * as Endpoints from "#ground/http/Endpoints"
 import { Config } from "#ground/platform/Config"
 import { LargeReads } from "#ground/rates/LargeReads"
 import { RateLimits } from "#ground/rates/RateLimits"
-import { parseInstant } from "#ground/wire/Text"
+import { NO_INSTANT, parseInstant } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { MessageSearch } from "./MessageSearch.ts"
 import { RESULTS, SearchApi } from "./SearchApi.ts"
@@ -14,7 +14,7 @@ import { RESULTS, SearchApi } from "./SearchApi.ts"
 const timeOf = (field: string, text: string | undefined): Effect.Effect<number | null, ValidationFailed> => {
   if (text === undefined || text === "") return Effect.succeed(null)
   const at = parseInstant(text)
-  return at === undefined ? Effect.fail(ValidationFailed.field(field, "must be an ISO 8601 date-time with its zone")) : Effect.succeed(at)
+  return at === undefined ? Effect.fail(ValidationFailed.field(field, NO_INSTANT)) : Effect.succeed(at)
 }
 
 const givenOrNull = (text: string | undefined): string | null => text === undefined || text === "" ? null : text

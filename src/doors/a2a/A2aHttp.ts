@@ -6,10 +6,12 @@ import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
 import { apiOrigins } from "#ground/http/Origins"
 import type { Protocol } from "#ground/http/Protocol"
+import { uncheckedText } from "#ground/http/BufferedRequest"
 import { CORS_REQUEST_HEADERS } from "#ground/http/ServerResponse"
 import type { Settings } from "#ground/platform/Config"
 import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { bearerOf } from "#ground/wire/Bearer"
+import { exactId, type InexactNumber, inexactNumber, numberRefused } from "#ground/wire/InexactNumber"
 import { isStorableJson } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { PROTOCOL } from "./AgentCard.ts"
@@ -58,10 +60,14 @@ const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effe
     )
 }
 
-const bodyOf = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<unknown, A2aFailure> =>
-  Effect.flatMap(Effect.orDie(request.text), (text) => {
+/** The JSON of a body, and its first number that would be changed, if there is one. */
+const bodyOf = (
+  request: HttpServerRequest.HttpServerRequest
+): Effect.Effect<{ readonly body: unknown; readonly inexact: InexactNumber | undefined }, A2aFailure> =>
+  Effect.suspend(() => {
+    const text = uncheckedText(request)
     try {
-      return Effect.succeed(text === "" ? {} : JSON.parse(text) as unknown)
+      return Effect.succeed({ body: text === "" ? {} : JSON.parse(text) as unknown, inexact: inexactNumber(text) })
     } catch {
       return Effect.fail(new A2aFailure("PARSE_ERROR", "The body is not valid JSON."))
     }
@@ -139,10 +145,14 @@ export const A2aHttp = HttpRouter.use((router) =>
       return yield* refusing(
         Effect.gen(function*() {
           const call = yield* callOf(request)
-          const body = yield* bodyOf(request)
+          const { body, inexact } = yield* bodyOf(request)
           if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
           const { id, jsonrpc, method, params: given } = body
-          if (typeof id === "string" || typeof id === "number") state.id = id
+          if (typeof id === "string" || typeof id === "number") state.id = inexact === undefined ? id : exactId(id) ?? null
+          if (inexact !== undefined) {
+            const refusal = numberRefused(inexact)
+            return yield* Effect.fail(state.id === null ? new A2aFailure("INVALID_REQUEST", refusal.message) : refusal)
+          }
           if (jsonrpc !== "2.0" || typeof method !== "string" || state.id === null) {
             return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "A request needs jsonrpc \"2.0\", an id and a method."))
           }
@@ -173,9 +183,10 @@ export const A2aHttp = HttpRouter.use((router) =>
             const call = yield* callOf(request)
             if (chosen === undefined) return yield* Effect.fail(new A2aFailure("METHOD_NOT_FOUND", "The protocol has no such path."))
             yield* checkVersion(request)
-            const body = request.method === "GET" || request.method === "DELETE"
-              ? Object.fromEntries(search(request))
+            const { body, inexact } = request.method === "GET" || request.method === "DELETE"
+              ? { body: Object.fromEntries(search(request)), inexact: undefined }
               : yield* bodyOf(request)
+            if (inexact !== undefined) return yield* numberRefused(inexact)
             if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
             const [method, named] = chosen
             const answer = yield* perform(method, call, { ...body, ...named })

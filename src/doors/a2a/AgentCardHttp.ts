@@ -8,6 +8,7 @@ import { type ApiCalls, makeApiCalls, path, query } from "#domain/auth/ApiCalls"
 import { Budgets } from "#domain/auth/Budgets"
 import type { DirectoryEntry } from "#domain/directory/DirectoryApi"
 import { refusing as refused } from "#ground/http/Routing"
+import { isKnown } from "#ground/wire/Conditional"
 import { Config } from "#ground/platform/Config"
 import { publicUrl } from "#ground/platform/PublicUrl"
 import { HandleInput } from "#ground/wire/Text"
@@ -73,7 +74,7 @@ export const makeCardRoute = (
       const text = JSON.stringify(agentCard(profile, publicUrl(config)))
       const etag = `"${createHash("sha256").update(text).digest("base64url").slice(0, 22)}"`
       const headers = { etag, "cache-control": "max-age=60" }
-      return request.headers["if-none-match"] === etag
+      return isKnown(request.headers["if-none-match"], etag)
         ? HttpServerResponse.empty({ status: 304, headers })
         : HttpServerResponse.text(text, { contentType: "application/json", headers })
     })

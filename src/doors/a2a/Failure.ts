@@ -25,6 +25,7 @@ const NAMES: Readonly<Record<number, string>> = {
   408: "DEADLINE_EXCEEDED",
   409: "FAILED_PRECONDITION",
   413: "INVALID_ARGUMENT",
+  415: "INVALID_ARGUMENT",
   429: "RESOURCE_EXHAUSTED",
   503: "UNAVAILABLE"
 }
@@ -124,7 +125,7 @@ const restError = (failure: Failure): object => {
 /** Whether JSON-RPC answers a failure with its HTTP status, because the failure is about the HTTP request and not about the method. */
 const isOfRequest = (failure: Failure): boolean => {
   const status = statusOf(failure)
-  return !(failure instanceof A2aFailure) && (status === 401 || status === 413 || status === 429 || status >= 500)
+  return !(failure instanceof A2aFailure) && (status === 401 || status === 413 || status === 415 || status === 429 || status >= 500)
 }
 
 const headersOf = (failure: Failure): Record<string, string> =>

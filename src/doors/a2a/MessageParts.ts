@@ -1,5 +1,5 @@
 import { Predicate } from "effect"
-import { CONTENT_TYPES } from "#domain/attachments/Attachment"
+import { CONTENT_TYPES, contentTypeOf } from "#domain/attachments/Attachment"
 import type { StoredMessage } from "#domain/messages/Message"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { A2aFailure, isThrown } from "./Failure.ts"
@@ -65,10 +65,11 @@ const partOf = (given: unknown): Part => {
 }
 
 const fileOf = ({ filename = "file", mediaType = "" }: Part, raw: string): RawFile => {
-  if (!(CONTENT_TYPES as ReadonlyArray<string>).includes(mediaType)) {
+  const contentType = contentTypeOf(mediaType)
+  if (contentType === undefined) {
     throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", `A raw part needs a mediaType out of these: ${CONTENT_TYPES.join(", ")}.`)
   }
-  return { bytes: Buffer.from(raw, "base64"), filename, contentType: mediaType }
+  return { bytes: Buffer.from(raw, "base64"), filename, contentType }
 }
 
 /** Reads a message of the protocol. Throws ValidationFailed or A2aFailure. */

@@ -2,6 +2,7 @@ import { Effect, Schema } from "effect"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
 import { CursorId, decodeCursor, encodeCursor } from "#ground/wire/Page"
+import { NO_INSTANT, parseInstant } from "#ground/wire/Text"
 import { ValidationFailed } from "#ground/wire/WireError"
 import { type Call, makeLookUp } from "./Call.ts"
 import { A2aFailure, type Failure, taskNotFound } from "./Failure.ts"
@@ -41,8 +42,8 @@ const stateOf = (params: Json): TaskState | null => {
 const sinceOf = (params: Json): number | null => {
   const text = textOf(params, "statusTimestampAfter")
   if (text === undefined) return null
-  const at = Date.parse(text)
-  if (Number.isNaN(at)) throw ValidationFailed.field("statusTimestampAfter", "must be a time in ISO 8601")
+  const at = parseInstant(text)
+  if (at === undefined) throw ValidationFailed.field("statusTimestampAfter", NO_INSTANT)
   return at
 }
 

@@ -1,6 +1,7 @@
 import { Effect, Option, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
+import { uncheckedText } from "#ground/http/BufferedRequest"
 import { addressKey, addressOf } from "#ground/http/ClientAddress"
 import { ConsoleAccess, SESSION_MS, type Access } from "#doors/operator/ConsoleAccess"
 import { Config } from "#ground/platform/Config"
@@ -42,7 +43,7 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (han
     return handlers.handleRaw("redeem", Effect.fnUntraced(function*({ request }) {
       yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
       // The handler decodes the body itself, so that an outsider gets the same answer for every body.
-      const given = Option.getOrUndefined(decodeToken(yield* Effect.orElseSucceed(request.text, () => "")))
+      const given = Option.getOrUndefined(decodeToken(uncheckedText(request)))
       const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
       if (redeemed === undefined) return yield* hidden()
       return HttpServerResponse.jsonUnsafe(

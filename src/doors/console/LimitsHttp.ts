@@ -4,7 +4,8 @@ import { AuditLog } from "#doors/operator/AuditLog"
 import { LimitChanges } from "#doors/operator/LimitChanges"
 import type { LimitState } from "#doors/operator/LimitRules"
 import { rowsOf } from "#ground/wire/Page"
-import { iso, isoOrNull } from "#ground/wire/Text"
+import { iso, isoOrNull, NO_INSTANT, parseInstant } from "#ground/wire/Text"
+import { ValidationFailed } from "#ground/wire/WireError"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 import { LimitsApi, type LimitShown } from "./LimitsApi.ts"
 
@@ -31,13 +32,15 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
         Effect.map(changes.list(query.agent ?? null), (limits) => ({ limits: limits.map(shownOf) })),
       changeLimit: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
+        const until = payload.until ?? null
+        const at = until === null ? null : parseInstant(until)
+        if (at === undefined) return yield* ValidationFailed.field("until", `${NO_INSTANT}, or null`)
         return shownOf(yield* changes.change({
           name: params.name,
           agent: payload.agent ?? null,
           operator,
           value: payload.value,
-          // Date.parse makes NaN of a text that is no date-time. The service refuses it.
-          until: payload.until === null || payload.until === undefined ? null : Date.parse(payload.until),
+          until: at,
           reason: payload.reason ?? null
         }))
       }),

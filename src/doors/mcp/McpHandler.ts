@@ -12,6 +12,7 @@ import { Connections } from "#domain/oauth/Connections"
 import { challenge, offersOAuth } from "#domain/oauth/Discovery"
 import { permits, type Scope, SCOPES } from "#domain/oauth/Scopes"
 import { isAccessToken } from "#domain/oauth/Tokens"
+import { uncheckedText } from "#ground/http/BufferedRequest"
 import { hostIsOwn } from "#ground/http/Origins"
 import { MCP, mcpOrigins } from "./McpProtocol.ts"
 import { Config } from "#ground/platform/Config"
@@ -21,6 +22,7 @@ import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
 import { Waiters } from "#doors/realtime/Waiters"
 import { queryOf } from "#ground/wire/AbsoluteUrl"
 import { bearerOf } from "#ground/wire/Bearer"
+import { exactId, inexactNumber, numberRefused } from "#ground/wire/InexactNumber"
 import { Forbidden, MethodNotAllowed, type RateLimited, type Unauthorized, type Unavailable } from "#ground/wire/WireError"
 import { answer, toResponse } from "#ground/wire/WireErrors"
 import { answerConstant, constantRequestOf } from "./ConstantAnswer.ts"
@@ -179,7 +181,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const { scopes, unknownSet, ...caller } = yield* callerOf(request)
 
-      const text = yield* Effect.orDie(request.text)
+      const text = uncheckedText(request)
       let body: unknown
       try {
         body = JSON.parse(text)
@@ -191,6 +193,14 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       if (typeof body !== "object" || body === null) {
         return Effect.succeed(rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.", note))
+      }
+      const inexact = inexactNumber(text)
+      if (inexact !== undefined) {
+        const id = exactId(idOf(body))
+        const { message } = numberRefused(inexact)
+        return Effect.succeed(
+          id === undefined ? rpcError(400, INVALID_REQUEST, message, note) : rpcError(200, INVALID_PARAMS, message, note, id)
+        )
       }
       const { method } = body as ModernMessage
       const { refused } = caller

@@ -3,6 +3,7 @@ import type { HttpServerRequest } from "effect/http"
 import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { brotliCompress, constants, gzip } from "node:zlib"
+import { isKnown } from "#ground/wire/Conditional"
 
 /** Bytes that are made once and sent unchanged. All answers share the buffers, so an answer that its client does not read needs no copy. */
 export interface StaticBody {
@@ -46,8 +47,7 @@ export const sendStatic = (
   vary = ""
 ): HttpServerResponse.HttpServerResponse => {
   const headers = { ...given, etag, vary: vary === "" ? "Accept-Encoding" : `${vary}, Accept-Encoding` }
-  const known = (request.headers["if-none-match"] ?? "").split(",").map((one) => one.trim().replace(/^W\//, ""))
-  if (known.includes(etag)) return HttpServerResponse.empty({ status: 304, headers })
+  if (isKnown(request.headers["if-none-match"], etag)) return HttpServerResponse.empty({ status: 304, headers })
   const accepted = request.headers["accept-encoding"] ?? ""
   const forms = [["br", brotli], ["gzip", gzip]] as const
   const form = forms.find(([coding, bytes]) => bytes.length < plain.length && takes(accepted, coding))

@@ -6,6 +6,7 @@ import type { Presences } from "#domain/presence/Presences"
 import type { RateRule } from "#ground/rates/RateRule"
 import { WindowLog } from "#ground/rates/SlidingWindows"
 import { refusals } from "#ground/platform/Metrics"
+import { exactId, inexactNumber, numberRefused } from "#ground/wire/InexactNumber"
 import { isStorableJson } from "#ground/wire/Text"
 import { InternalError, type WireFailure } from "#ground/wire/WireError"
 import { clientFrames } from "./Frames.ts"
@@ -112,6 +113,10 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   /** Handles one frame. */
   const receive = (source: FrameSource, session: SocketSession, text: string): void => {
     const frame = parseClientFrame(text)
+    const inexact = frame === undefined ? undefined : inexactNumber(text)
+    if (frame !== undefined && inexact !== undefined) {
+      return refuse(source, session, "VALIDATION_ERROR", numberRefused(inexact).message, frame.type, exactId(frame.id))
+    }
     if (frame?.type === "ack") {
       if (typeof frame.message_id !== "string") {
         return refuse(source, session, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)

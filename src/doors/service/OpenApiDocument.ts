@@ -12,13 +12,17 @@ const nameOf = (name: string): string => name.replace(/Encoded$/, "")
 
 /**
  * A schema as a caller should read it. No object is closed, because unknown fields are ignored and later versions may
- * add fields. The bounds of safe integers are left out, because every integer has them. Names are those of the contract.
+ * add fields. The bounds of safe integers are left out, because every integer has them. The one schema of an `allOf` becomes part of the
+ * schema around it. Names are those of the contract.
  */
 const tidy = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(tidy)
   if (!Predicate.isObject(value)) return value
+  const { allOf, ...rest } = value
+  const [only] = Array.isArray(allOf) && allOf.length === 1 ? allOf as ReadonlyArray<unknown> : []
+  const isPart = Predicate.isObject(only) && Object.keys(only).every((key) => !(key in rest))
   return Object.fromEntries(
-    Object.entries(value)
+    Object.entries(isPart ? { ...rest, ...only } : value)
       .filter(([key, inner]) =>
         !(key === "additionalProperties" && typeof inner === "boolean") &&
         !((key === "minimum" || key === "maximum") && Math.abs(Number(inner)) === Number.MAX_SAFE_INTEGER)

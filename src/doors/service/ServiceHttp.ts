@@ -15,6 +15,7 @@ import { Database } from "#ground/database/Sql"
 import { noSpace } from "#ground/database/SqlValues"
 import { metricsText, socketsOpen } from "#ground/platform/Metrics"
 import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
+import { bearerOf } from "#ground/wire/Bearer"
 import { Unauthorized, UpgradeRequired } from "#ground/wire/WireError"
 import { apiOf } from "#ground/http/Endpoints"
 import { UpgradeHandler } from "#ground/http/UpgradeHandler"
@@ -42,7 +43,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const now = monotonicMillis(yield* Clock.Clock)
     let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
-    const token = config.METRICS_TOKEN === undefined ? undefined : sha256(`Bearer ${Redacted.value(config.METRICS_TOKEN)}`)
+    const token = config.METRICS_TOKEN === undefined ? undefined : sha256(Redacted.value(config.METRICS_TOKEN))
     const warnings = new LogThrottle(MINUTE_MS)
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
@@ -106,8 +107,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
             : Effect.fail(new NotReady({ details: { reason: reasons.join(" ") } }))
         }))
       .handle("metrics", ({ request }) => {
-        const given = request.headers["authorization"]
-        if (token !== undefined && (given === undefined || !timingSafeEqual(sha256(given), token))) {
+        if (token !== undefined && !timingSafeEqual(sha256(bearerOf(request.headers["authorization"])), token)) {
           return Effect.fail(new Unauthorized({ message: "The metrics require METRICS_TOKEN as the bearer token." }))
         }
         metrics.refresh()

@@ -6,7 +6,9 @@ import { Connections, type Issued, type NotIssued } from "#domain/oauth/Connecti
 import { isOwnResource, offersOAuth } from "#domain/oauth/Discovery"
 import { scopeText } from "#domain/oauth/Scopes"
 import { Config } from "#ground/platform/Config"
+import { uncheckedText } from "#ground/http/BufferedRequest"
 import { publicUrl } from "#ground/platform/PublicUrl"
+import { inexactNumber, numberRefused } from "#ground/wire/InexactNumber"
 import { NO_STORE } from "#ground/wire/Uncached"
 import { MAX_FORM_BYTES, readForm, repeatedIn } from "./Form.ts"
 import { OAuthLimits } from "./OAuthLimits.ts"
@@ -72,18 +74,20 @@ export const TokenHttp = HttpRouter.use((router) =>
     const connections = yield* Connections
     const limits = yield* OAuthLimits
     if (!offersOAuth(config)) return
-    const form = (request: HttpServerRequest.HttpServerRequest) => Effect.map(Effect.orDie(request.text), readForm)
+    const form = (request: HttpServerRequest.HttpServerRequest) => readForm(uncheckedText(request))
 
     yield* router.add("POST", REGISTER, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("registrations", request)
-      const text = yield* Effect.orDie(request.text)
+      const text = uncheckedText(request)
       let body: unknown
       try {
         body = Buffer.byteLength(text) > MAX_REGISTRATION_BYTES ? undefined : JSON.parse(text)
       } catch {
         body = undefined
       }
+      const inexact = body === undefined ? undefined : inexactNumber(text)
+      if (inexact !== undefined) return refuse(400, "invalid_client_metadata", numberRefused(inexact).message)
       const metadata = readRegistration(body, config.OAUTH_REDIRECT_SCHEMES)
       if ("error" in metadata) return refuse(400, metadata.error, metadata.message)
       const { id, secret } = clients.register(metadata)
@@ -101,7 +105,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     yield* router.add("POST", TOKEN, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
-      const given = yield* form(request)
+      const given = form(request)
       if (given === undefined) return refuse(400, "invalid_request", TOO_LONG)
       const { authorization } = request.headers
       const repeated = repeatedIn(given)
@@ -134,7 +138,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     yield* router.add("POST", REVOKE, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
-      const given = (yield* form(request)) ?? new URLSearchParams()
+      const given = form(request) ?? new URLSearchParams()
       yield* connections.revoke(given.get("token") ?? "", credentialsOf(request.headers["authorization"], given)?.clientId)
       // RFC 7009, 2.2: the answer does not tell whether there was such a token.
       return json(200, {})

@@ -31,6 +31,12 @@ export class AlreadyUploaded extends WireError<AlreadyUploaded>()("AlreadyUpload
   message: "This file was uploaded already, and cannot be changed."
 }) {}
 
+export class RangeNotSatisfiable extends WireError<RangeNotSatisfiable>()("RangeNotSatisfiable", {
+  code: "RANGE_NOT_SATISFIABLE",
+  status: 416,
+  message: "The file has none of the bytes of this Range. Content-Range has its size."
+}) {}
+
 /** A file that an agent announced before uploading it. */
 export interface Upload {
   readonly id: string
@@ -50,8 +56,11 @@ export type Verdict = "stored" | "missing" | "size" | "checksum"
 
 /** An open file that this server sends itself. */
 export interface Opened {
-  readonly stream: Readable
+  /** The bytes, or those from `first` to `last`, both included. Call it once. */
+  readonly bytes: (part?: { readonly first: number; readonly last: number }) => Readable
   readonly size: number
+  /** The tag of the file. A stored file never changes. */
+  readonly etag: string
   readonly contentType: string
   readonly disposition: string
 }

@@ -10,6 +10,7 @@ import {
   ChecksumMismatch,
   contentDisposition,
   folderOf,
+  type Opened,
   type Presentation,
   SizeMismatch,
   StorageUnavailable,
@@ -45,12 +46,20 @@ const syncFolder = async (folder: string): Promise<void> => {
   }
 }
 
-/** Opens a file, or returns undefined if it is missing. The stream closes it at its end or when it is destroyed. */
-const openFile = async (file: string): Promise<{ readonly size: number; readonly stream: Readable } | undefined> => {
+/** Opens a file, or returns undefined if it is missing. The stream of its bytes closes it at the end or when it is destroyed. */
+const openFile = async (file: string): Promise<Pick<Opened, "bytes" | "size"> & { readonly close: () => Promise<void> } | undefined> => {
   const handle = await unlessMissing(fs.open(file, "r"))
   if (handle === undefined) return undefined
+  let stream: Readable | undefined
   try {
-    return { size: (await handle.stat()).size, stream: handle.createReadStream() }
+    return {
+      size: (await handle.stat()).size,
+      bytes: (part) => stream = handle.createReadStream(part === undefined ? {} : { start: part.first, end: part.last }),
+      close: async () => {
+        if (stream === undefined) await handle.close()
+        else stream.destroy()
+      }
+    }
   } catch (error) {
     await handle.close()
     throw error
@@ -192,10 +201,11 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
           if (grant === undefined) return yield* forbidden()
           const opened = yield* Effect.acquireRelease(
             attempt(() => openFile(fileOf(grant.id))),
-            (opened) => Effect.sync(() => opened?.stream.destroy())
+            (opened) => Effect.promise(async () => opened?.close())
           )
           if (opened === undefined) return yield* new StorageUnavailable({ message: "The file store does not have this file." })
-          return { ...opened, contentType: grant.contentType, disposition: contentDisposition(grant.filename) }
+          const { bytes, size } = opened
+          return { bytes, size, etag: `"${grant.id}"`, contentType: grant.contentType, disposition: contentDisposition(grant.filename) }
         })
       }
     })

@@ -1,13 +1,24 @@
 import { NodeHttpIncomingMessage } from "@effect/platform-node/NodeHttpIncomingMessage"
 import { Effect, Option, Stream } from "effect"
 import { Cookies, Headers, type HttpMethod, HttpServerError, HttpServerRequest } from "effect/http"
-import type { ServerRequest } from "./ServerRequest.ts"
+import { inexactNumber, numberRefused } from "#ground/wire/InexactNumber"
+import { ServerRequest } from "./ServerRequest.ts"
 
 /** The changes to a request since it came over the network. */
 type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0] & {
   readonly method?: HttpMethod.HttpMethod
   readonly body?: string
 }
+
+/** A body from outside. It dies with a refusal if a JSON body has a number that would be changed (wire.md C.0, Numbers). */
+export const checkedText = (body: string): Effect.Effect<string> => {
+  const found = inexactNumber(body)
+  return found === undefined ? Effect.succeed(body) : Effect.die(numberRefused(found))
+}
+
+/** The body of a request, unchecked. It is for forms, and for protocols that check numbers themselves, because their refusals are of another form. */
+export const uncheckedText = ({ source }: HttpServerRequest.HttpServerRequest): string =>
+  source instanceof ServerRequest ? source.body ?? "" : ""
 
 /** A request whose body is already read, in the form in which its endpoint gets it. */
 export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
@@ -37,7 +48,8 @@ export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.Htt
   }
 
   override get text(): Effect.Effect<string> {
-    return Effect.succeed(this.body)
+    // A body that this server made for a call of its own API has numbers that were checked.
+    return this.changes.body === undefined ? checkedText(this.body) : Effect.succeed(this.body)
   }
 
   override get arrayBuffer(): Effect.Effect<ArrayBuffer> {

@@ -17,6 +17,7 @@ import {
   NotFound,
   PayloadTooLarge,
   Unavailable,
+  UnsupportedEncoding,
   ValidationFailed,
   wireBody,
   type WireFailure
@@ -28,7 +29,7 @@ import { HeldBytes } from "./HeldBytes.ts"
 import { listen } from "./Listening.ts"
 import { apiOrigins, isOwnOrigin } from "./Origins.ts"
 import type { Protocol } from "./Protocol.ts"
-import { discard, hasTooManyValues, MAX_VALUES, readBody } from "./RequestBody.ts"
+import { discard, hasBody, hasTooManyValues, isEncoded, MAX_VALUES, readBody } from "./RequestBody.ts"
 import { decodedPath, isConsoleApi, makeRouting, NO_ENDPOINT, NO_PATH, pathOf } from "./Routing.ts"
 import { ServerRequest } from "./ServerRequest.ts"
 import { CORS_METHODS, CORS_REQUEST_HEADERS, ServerResponse } from "./ServerResponse.ts"
@@ -201,6 +202,7 @@ const serve = <A, E, R, E2, R2>(
         return new ValidationFailed({ message: "The address contains a NUL character." })
       }
       if (decodedPath(path) === undefined) return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
+      if (hasBody(request) && isEncoded(request)) return new UnsupportedEncoding()
       return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
     }
 

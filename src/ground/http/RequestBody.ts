@@ -19,6 +19,10 @@ export const discard = (request: IncomingMessage, read: number, maxBytes: number
 export const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || (headers["content-length"] !== undefined && headers["content-length"] !== "0")
 
+/** Whether the body of a request is compressed, or encoded in another way. */
+export const isEncoded = ({ headers }: IncomingMessage): boolean =>
+  headers["content-encoding"]?.split(",").some((coding) => !/^(?:identity)?$/i.test(coding.trim())) === true
+
 /**
  * The most values that a JSON body may hold. A value may take a hundred times more memory than its bytes in the body, and the account
  * of held bytes (HeldBytes.ts) counts the bytes in the body.

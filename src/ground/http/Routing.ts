@@ -6,6 +6,7 @@ import { isProbe } from "#ground/platform/Metrics"
 import { forTrace, TRACEPARENT, traceRequest } from "#ground/platform/Tracing"
 import { MethodNotAllowed, NotFound } from "#ground/wire/WireError"
 import { answer, type Body, toResponse } from "#ground/wire/WireErrors"
+import { checkedText } from "./BufferedRequest.ts"
 import { untilEnded } from "./DeferredResponse.ts"
 import { makeFastPath } from "./FastPath.ts"
 import { hasBody } from "./RequestBody.ts"
@@ -130,7 +131,7 @@ export const makeRouting = <A, E, R>(
       // Shadows the getter that would read the stream, because the stream is already consumed.
       if (source instanceof ServerRequest) {
         if (source.answered !== undefined) return Effect.succeed(source.answered)
-        if (source.body !== undefined) Object.defineProperty(request, "text", { value: Effect.succeed(source.body) })
+        if (source.body !== undefined) Object.defineProperty(request, "text", { value: checkedText(source.body) })
       }
       return Effect.flatMap(routed, untilEnded)
     })

@@ -1,6 +1,6 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
-import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, seconds, schemes, secretUrl, secrets, type Setting, share, url, wholeNumber } from "./Setting.ts"
+import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, seconds, schemes, secretUrl, secrets, secretWord, type Setting, share, url, wholeNumber } from "./Setting.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
 export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
@@ -59,7 +59,7 @@ export const settings = {
   RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "hours for which webhook deliveries that never arrived are kept and listed", 1, 876_000),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log lines to write"),
   PROBE_ADDRESSES: make<ReadonlyArray<string>>(networks, ["127.0.0.0/8", "::1"], "addresses whose requests for `/`, health, readiness and metrics do not count towards a rate limit", { shown: "127.0.0.0/8,::1" }),
-  METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token that /internal/metrics requires", "none: anybody may read it", true),
+  METRICS_TOKEN: maybe(secretWord, "bearer token that /internal/metrics requires", "none: anybody may read it", true),
   OTEL_EXPORTER_OTLP_ENDPOINT: maybe(url("http:", "https:"), "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added", "none: no traces"),
   OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector", "none", true),
   OTEL_SERVICE_NAME: make(anyText, "parley", "name of this service at the collector"),

@@ -105,6 +105,10 @@ export const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) =
     : Result.fail("expected name=value with commas between them, values percent-encoded")
 }
 
+/** A secret that an Authorization header can carry. */
+export const secretWord: Setting<Redacted.Redacted<string>>["parse"] = (text) =>
+  /^[!-~]+$/.test(text) ? Result.succeed(Redacted.make(text)) : Result.fail("expected one word of visible ASCII characters")
+
 /** One secret, or during a rotation two: the new one, then the old one. */
 export const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())

@@ -77,13 +77,21 @@ export const isoOrNull = (ms: number | null): string | null => ms === null ? nul
 
 export const DateTimeString = Schema.String.annotate({ format: "date-time" } as never)
 
-const INSTANT = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)$/i
+/** The refusal of a text that `parseInstant` does not take. */
+export const NO_INSTANT = "must be an ISO 8601 date-time with its zone"
 
-/** Parses an ISO 8601 time with its zone, to milliseconds. Undefined for anything else, such as a 30th of February. */
+const INSTANT = /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d))$/i
+
+/**
+ * Parses a time in ISO 8601 with its zone, as in RFC 3339, to milliseconds. It is the only parser of times from outside. Undefined for
+ * anything else, such as a 30th of February or a time without a zone.
+ */
 export const parseInstant = (text: string): number | undefined => {
-  const [, year, month, day] = (INSTANT.exec(text) ?? []).map(Number)
-  if (year === undefined || month === undefined || day === undefined) return undefined
-  if (new Date(Date.UTC(year, month - 1, day)).getUTCDate() !== day) return undefined
-  const at = Date.parse(text)
-  return Number.isNaN(at) ? undefined : at
+  const [, date, minute, second = "00", fraction = "", sign, hours, minutes] = INSTANT.exec(text) ?? []
+  if (date === undefined || minute === undefined) return undefined
+  const at = Date.parse(`${date}T${minute}:${second}.${fraction.slice(0, 3).padEnd(3, "0")}Z`)
+  // Date.parse turns a 30th of February into a day of March.
+  if (Number.isNaN(at) || !new Date(at).toISOString().startsWith(date)) return undefined
+  const offset = (Number(hours ?? 0) * 60 + Number(minutes ?? 0)) * 60_000
+  return sign === "-" ? at + offset : at - offset
 }

@@ -116,6 +116,12 @@ export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLar
   message: "The body is larger than this server takes."
 }) {}
 
+export class UnsupportedEncoding extends WireError<UnsupportedEncoding>()("UnsupportedEncoding", {
+  code: "UNSUPPORTED_ENCODING",
+  status: 415,
+  message: "This server takes no compressed bodies: send the body without Content-Encoding."
+}) {}
+
 export class UpgradeRequired extends WireError<UpgradeRequired>()("UpgradeRequired", {
   code: "UPGRADE_REQUIRED",
   status: 426,
@@ -155,7 +161,7 @@ export const HELD_MS = 5_000
 export const READ_MS = 3_500
 
 /** The errors that any route may answer with in addition to its own (wire.md C, last line of C.0). */
-export const commonErrors = [ValidationFailed, PayloadTooLarge, RateLimited, InternalError, Unavailable] as const
+export const commonErrors = [ValidationFailed, PayloadTooLarge, UnsupportedEncoding, RateLimited, InternalError, Unavailable] as const
 
 /** The JSON body of a failure, exactly as the wire defines it. */
 export const wireBody = (failure: WireFailure): { code: string; message: string; details?: object } =>

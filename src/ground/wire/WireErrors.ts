@@ -20,6 +20,8 @@ import {
 export const failureHeaders = (failure: WireFailure): Record<string, string> => {
   const headers: Record<string, string> = {}
   if (failure.status === 401) headers["www-authenticate"] = "Bearer"
+  // RFC 9110, 15.5.16: the codings that the server would have taken.
+  if (failure.status === 415) headers["accept-encoding"] = "identity"
   if (failure.status === 426) {
     headers["upgrade"] = "websocket"
     headers["connection"] = "upgrade"

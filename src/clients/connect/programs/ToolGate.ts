@@ -2,6 +2,7 @@ import { Effect, Option, Schema } from "effect"
 import { randomBytes, timingSafeEqual } from "node:crypto"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
+import { bearerOf } from "#ground/wire/Bearer"
 
 /** Where a run finds Parley's tools by MCP. The token is valid for this run alone. */
 export interface Tools {
@@ -92,7 +93,7 @@ export const openTools = Effect.fnUntraced(function*(
   }
 
   const handle = async (request: IncomingMessage, response: ServerResponse, port: number): Promise<void> => {
-    if (request.headers.host !== `127.0.0.1:${port}` || !isSame(request.headers.authorization ?? "", `Bearer ${token}`)) {
+    if (request.headers.host !== `127.0.0.1:${port}` || !isSame(bearerOf(request.headers.authorization), token)) {
       return void response.writeHead(401).end()
     }
     if (request.method !== "POST") return void response.writeHead(405).end()
