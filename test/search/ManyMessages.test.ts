@@ -1,10 +1,12 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { turn } from "#domain/messages/MessagePage"
 import { MessageSearch } from "#domain/search/MessageSearch"
+import { SearchRepo } from "#domain/search/SearchRepo"
 import { WordIndex } from "#domain/search/WordIndex"
 import { layerPgliteTest } from "../support/Databases.ts"
+import { leap } from "../support/Leap.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
 const DAY_MS = 86_400_000
@@ -81,6 +83,53 @@ layer(layerRooms(layerPgliteTest), { timeout: "60 seconds" })((it) => {
         cursor = result.nextCursor
       }
       assert.deepStrictEqual(seen, rows.toSorted((one, other) => other.at - one.at).map(({ id }) => id))
+    }))
+
+  it.effect("a search whose indexing takes long ends its page in time, with a cursor that leads to the rest", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const repo = yield* SearchRepo
+      const now = Clock.currentTimeMillis
+      // Each statement that adds words takes 300 ms of the test's clock. A message with 1,000 words has a statement of its own.
+      const slow = SearchRepo.of({ ...repo, add: (rows) => Effect.andThen(leap("300 millis"), repo.add(rows)) })
+      const messages = yield* Effect.provide(
+        MessageSearch,
+        Layer.fresh(MessageSearch.layer).pipe(Layer.provide(Layer.fresh(WordIndex.layer)), Layer.provide(Layer.succeed(SearchRepo, slow)))
+      )
+      const [one, other] = [yield* newAgent("slow-one"), yield* newAgent("slow-other")]
+      const at = 20_000 * DAY_MS
+      const count = 24
+      const rows = Array.from({ length: count }, (_, i) => ({
+        seq: i + 1,
+        at: at + i,
+        content: JSON.stringify({ text: `${i === 2 || i === 21 ? "rare" : "other"} ${Array.from({ length: 998 }, (_, j) => `w${i}x${j}`).join(" ")}` })
+      }))
+      yield* sql`INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+        SELECT 'conv_slow', seq, 'msg_slow_' || seq, ${other.id}, seq::text, 'text', content, '{}', at
+        FROM json_to_recordset(${JSON.stringify(rows)}::json) AS x(seq bigint, at bigint, content text)`
+      yield* sql`INSERT INTO conversations (id, kind, last_seq, last_message_at, created_at)
+        VALUES ('conv_slow', 'direct', ${count}, ${at + count}, ${at})`
+      yield* sql`INSERT INTO participants (agent_id, conversation_id, counterparty_id)
+        VALUES (${one.id}, 'conv_slow', ${other.id}), (${other.id}, 'conv_slow', ${one.id})`
+
+      const found: Array<number> = []
+      const pages: Array<{ readonly hits: number; readonly complete: boolean; readonly ms: number }> = []
+      for (let cursor: string | null | undefined; cursor !== null;) {
+        const began = yield* now
+        const page = yield* messages.search(one.id, {
+          q: "rare", conversationId: null, from: null, after: null, before: null, limit: 20, cursor: cursor ?? null
+        })
+        pages.push({ hits: page.hits.length, complete: page.complete, ms: (yield* now) - began })
+        if (!page.complete) assert.isNotNull(page.nextCursor)
+        found.push(...page.hits.map(({ json }) => (JSON.parse(json) as { readonly seq: number }).seq))
+        cursor = page.nextCursor
+      }
+      assert.deepStrictEqual(found, [22, 3])
+      // At least one message is indexed by each search, and none takes longer than its 1.2 s and one statement.
+      assert.isAtLeast(pages.length, 4)
+      for (const { ms } of pages) assert.isAtMost(ms, 1_500, JSON.stringify(pages))
+      assert.deepStrictEqual(pages.map(({ complete }) => complete), pages.map((_, i) => i === pages.length - 1))
+      assert.isTrue(pages.some(({ hits }) => hits === 0))
     }))
 
   it.effect("other work gets a turn between two messages whose texts take long to compare", () =>

@@ -141,9 +141,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         const start = query.cursor === null ? null : yield* decodeCursor(Cursor)(query.cursor)
         const sender = query.from === null ? null : yield* agents.byHandle(query.from)
         const known = (yield* searchedBy(agentId, query.conversationId)).filter(({ hiddenThrough, lastSeq }) => lastSeq > hiddenThrough)
+        if (sender === undefined || known.length === 0) return { hits: [], nextCursor: null, complete: true }
         const searched = yield* index.follow(known, INDEXING_MS)
         const complete = !searched.some(isBehind)
-        if (sender === undefined || searched.length === 0) return { hits: [], nextCursor: null, complete }
 
         const groupIds = searched.flatMap(({ conversationId }) => isGroupId(conversationId) ? [conversationId] : [])
         const direct = groupIds.length < searched.length
@@ -163,6 +163,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         const since = Math.max(oldest, query.after === null ? oldest : query.after + 1, 0)
         let below = before(Math.min(newest, query.before ?? newest))
         if (start !== null && isBelow(start, below)) below = start
+        const top = below
         const found: Array<{ readonly hit: Hit; readonly position: Position }> = []
 
         /** Candidates of all scopes, newest first. They are fewer than `most`, or `most` of them. */
@@ -223,8 +224,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           break
         }
         const page = found.slice(0, query.limit)
-        const next = found.length > query.limit ? page.at(-1)!.position : below
-        return { hits: page.map(({ hit }) => hit), nextCursor: isOver ? null : encodeCursor(next), complete }
+        // While messages are not indexed, the next page begins after the last hit, because messages after it may be found by then.
+        const next = found.length > query.limit || !complete ? page.at(-1)?.position ?? top : below
+        return { hits: page.map(({ hit }) => hit), nextCursor: isOver && complete ? null : encodeCursor(next), complete }
       })
 
       return MessageSearch.of({ search })

@@ -27,6 +27,8 @@ interface Work {
   readonly piece: Piece
   readonly was: Range | null
   readonly range: Range
+  /** Whether the messages come after those that are indexed. Then the oldest of them is indexed first, and otherwise the newest. */
+  readonly isNewer: boolean
 }
 
 /** Whether history may show the agent messages whose words are not in the index. */
@@ -39,11 +41,11 @@ export const nextWork = (conversationId: string, lastSeq: number, range: Range |
   const known = range !== null && lastSeq - range.through <= budget ? range : null
   if (known !== null && known.through < lastSeq) {
     const through = Math.min(lastSeq, known.through + most)
-    return { piece: { conversationId, after: known.through, through }, was: range, range: { from: known.from, through } }
+    return { piece: { conversationId, after: known.through, through }, was: range, range: { from: known.from, through }, isNewer: true }
   }
   const { from, through } = known ?? { from: lastSeq, through: lastSeq }
   const after = Math.max(0, from - most)
-  return { piece: { conversationId, after, through: from }, was: range, range: { from: after, through } }
+  return { piece: { conversationId, after, through: from }, was: range, range: { from: after, through }, isNewer: false }
 }
 
 const textOf = (content: string): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
@@ -55,8 +57,8 @@ const textOf = (content: string): string | undefined => (JSON.parse(content) as 
  */
 export class WordIndex extends Context.Service<WordIndex, {
   /**
-   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, and not longer than `ms`. Returns the conversations with their
-   * new ranges.
+   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, until `ms` are over, but one message at least. Returns the
+   * conversations with their new ranges.
    */
   readonly follow: (conversations: ReadonlyArray<Searched>, ms: number) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
   /** Indexes some messages of conversations in which somebody has searched. */
@@ -70,60 +72,71 @@ export class WordIndex extends Context.Service<WordIndex, {
       const repo = yield* SearchRepo
       const monotonic = monotonicMillis(yield* Clock.Clock)
 
-      /** Makes the words of messages, with a turn for other work after some of them. */
-      const wordsOf = Effect.fnUntraced(function*(messages: ReadonlyArray<Unindexed>) {
-        const made: Array<{ readonly row: WordsRow; readonly lexemes: number }> = []
-        let began = performance.now()
-        for (const message of messages) {
-          const text = textOf(message.content)
-          const words = text === undefined ? undefined : wordsIn(text)
-          if (words !== undefined && words.size > 0) {
-            const lexemes = lexemesOf({ ...message, words })
-            made.push({ row: { ...message, words: vectorOf(lexemes) }, lexemes: lexemes.length })
-          }
-          if (performance.now() - began < TURN_MS) continue
-          yield* turn
-          began = performance.now()
+      /**
+       * Indexes pieces of conversations, in this order, and moves the ranges. Words are added in statements of a bounded size, with a turn for
+       * other work after each of them. Stops after the first message that ends at or after `until`. A range then moves as far as its messages
+       * are indexed, so that each call makes progress. Returns the new ranges by conversation.
+       */
+      const index = Effect.fnUntraced(function*(work: ReadonlyArray<Work>, until = Number.POSITIVE_INFINITY) {
+        const ordered = work.toSorted((one, other) => one.piece.conversationId < other.piece.conversationId ? -1 : 1)
+        const read = yield* repo.read(ordered.map(({ piece }) => ({ ...piece, direct: !isGroupId(piece.conversationId) })))
+        const messages = new Map<string, Array<Unindexed>>()
+        for (const message of read) {
+          const known = messages.get(message.conversationId)
+          if (known === undefined) messages.set(message.conversationId, [message])
+          else known.push(message)
         }
-        return made
-      })
-
-      /** Adds words in statements of a bounded size. */
-      const add = Effect.fnUntraced(function*(made: ReadonlyArray<{ readonly row: WordsRow; readonly lexemes: number }>) {
+        const ranges = new Map<string, Range>()
         let rows: Array<WordsRow> = []
         let size = 0
-        for (const { lexemes, row } of made) {
-          if (size > 0 && size + lexemes > LEXEMES) {
-            yield* repo.add(rows)
-            yield* turn
-            rows = []
-            size = 0
+        let began = performance.now()
+        let isLate = false
+        for (const { isNewer, piece, range } of work) {
+          if (isLate) break
+          const { conversationId } = piece
+          const own = (messages.get(conversationId) ?? []).toSorted((one, other) => isNewer ? one.seq - other.seq : other.seq - one.seq)
+          for (const [i, message] of own.entries()) {
+            const text = textOf(message.content)
+            const words = text === undefined ? undefined : wordsIn(text)
+            if (words !== undefined && words.size > 0) {
+              const lexemes = lexemesOf({ ...message, words })
+              if (size > 0 && size + lexemes.length > LEXEMES) {
+                yield* repo.add(rows)
+                yield* turn
+                rows = []
+                size = 0
+                began = performance.now()
+              }
+              rows.push({ ...message, words: vectorOf(lexemes) })
+              size += lexemes.length
+            }
+            if (performance.now() - began >= TURN_MS) {
+              yield* turn
+              began = performance.now()
+            }
+            isLate = monotonic() >= until
+            if (!isLate || i === own.length - 1) continue
+            ranges.set(conversationId, isNewer ? { ...range, through: message.seq } : { ...range, from: message.seq - 1 })
+            break
           }
-          rows.push(row)
-          size += lexemes
+          // Messages are removed only at the beginning of a conversation, so a gap means that the rest is gone.
+          const isFirst = piece.after === range.from && own.length < piece.through - piece.after
+          if (!ranges.has(conversationId)) ranges.set(conversationId, isFirst ? { ...range, from: 0 } : range)
         }
         if (rows.length > 0) yield* repo.add(rows)
-      })
-
-      /** Indexes pieces of conversations and moves the ranges. Returns the new ranges by conversation. */
-      const index = Effect.fnUntraced(function*(work: ReadonlyArray<Work>) {
-        const ordered = work.toSorted((one, other) => one.piece.conversationId < other.piece.conversationId ? -1 : 1)
-        const messages = yield* repo.read(ordered.map(({ piece }) => ({ ...piece, direct: !isGroupId(piece.conversationId) })))
-        const counts = new Map<string, number>()
-        for (const { conversationId } of messages) counts.set(conversationId, (counts.get(conversationId) ?? 0) + 1)
-        yield* add(yield* wordsOf(messages))
-        const moves = ordered.map(({ piece, range, was }): Move => {
-          // Messages are removed only at the beginning of a conversation, so a gap means that the rest is gone.
-          const isFirst = piece.after === range.from && (counts.get(piece.conversationId) ?? 0) < piece.through - piece.after
-          return { conversationId: piece.conversationId, was, range: isFirst ? { ...range, from: 0 } : range }
-        })
-        yield* repo.move(moves)
+        yield* repo.move(ordered.flatMap(({ piece: { conversationId }, was }): ReadonlyArray<Move> => {
+          const range = ranges.get(conversationId)
+          return range === undefined ? [] : [{ conversationId, was, range }]
+        }))
         yield* turn
-        return new Map(moves.map(({ conversationId, range }) => [conversationId, range]))
+        return ranges
       })
 
-      /** Adds empty ranges for conversations of which nothing is indexed yet, so that the job indexes them. */
-      const leave = Effect.fnUntraced(function*(conversations: ReadonlyArray<Searched>) {
+      /**
+       * Adds empty ranges for conversations of which nothing is indexed yet, so that the job indexes them: some at least, and others until
+       * `until`.
+       */
+      const leave = Effect.fnUntraced(function*(conversations: ReadonlyArray<Searched>, until: number) {
         for (let at = 0; at < conversations.length; at += LEFT) {
           yield* repo.move(conversations.slice(at, at + LEFT).map(({ conversationId, lastSeq }) => ({
             conversationId,
@@ -131,6 +144,7 @@ export class WordIndex extends Context.Service<WordIndex, {
             range: { from: lastSeq, through: lastSeq }
           })))
           yield* turn
+          if (monotonic() >= until) return
         }
       })
 
@@ -155,11 +169,11 @@ export class WordIndex extends Context.Service<WordIndex, {
               room -= next.piece.through - next.piece.after
             }
             budget -= Math.min(STEP, budget) - room
-            const ranges = yield* index(work)
+            const ranges = yield* index(work, until)
             for (const [conversationId, range] of ranges) current.set(conversationId, { ...current.get(conversationId)!, range })
             waiting = waiting.filter(({ conversationId }) => isBehind(current.get(conversationId)!))
           }
-          yield* leave(waiting.filter(({ conversationId }) => current.get(conversationId)!.range === null))
+          yield* leave(waiting.filter(({ conversationId }) => current.get(conversationId)!.range === null), until)
           return [...current.values()]
         }),
         step: Effect.gen(function*() {
