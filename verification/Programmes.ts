@@ -179,6 +179,7 @@ export const programmes: ReadonlyArray<Programme> = [
   vitest("package", "test:package", 45),
   { name: "image", script: "test:image", least: 90, missing: needsPackages, command: () => commandOf("test:image") },
   { name: "mcp", script: "test:mcp", least: 240, missing: needsPackages, command: () => commandOf("test:mcp") },
+  { name: "openapi", script: "test:openapi", least: 60, missing: needsPackages, command: () => commandOf("test:openapi") },
   {
     name: "hosts",
     script: "test:hosts",
