@@ -129,7 +129,7 @@ it.live("a database has one backup at a time, which keeps its log, and none with
       const lacking = yield* Effect.flip(backUp({ ...given, target: join(folder, "b.tar"), database: { ...backup, end } }))
       assert.include(lacking.message, "is gone")
     }).pipe(Effect.provide(database))
-  }).pipe(Effect.scoped), 60_000)
+  }).pipe(Effect.scoped))
 
 describe("a backup of a standalone server that is used", () => {
   let server: Server
