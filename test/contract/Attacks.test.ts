@@ -170,11 +170,17 @@ describe("attacks", () => {
       const speechless = await Promise.all(Array.from({ length: 200 }, () => RawConnection.upgraded(impatient)))
       const ends = (connections: ReadonlyArray<RawConnection>) =>
         tally(connections.map(async (connection) => statusesOf(await connection.end()).join(" ")))
+      /** A byte that is written after the answer came can lose the answer, which is still an end. */
+      const endsOfDrips = async (connections: ReadonlyArray<RawConnection>) => {
+        const statuses = await Promise.all(connections.map(async (connection) => statusesOf(await connection.end()).join(" ")))
+        assert.include(statuses, "408")
+        return tally(statuses.map((status) => Promise.resolve(status === "" ? "408" : status)))
+      }
       const outcome = {
         speechless: await tally(speechless.map((connection) => connection.closeCode())),
-        headers: await ends(headers),
+        headers: await endsOfDrips(headers),
         handshakes: await ends(handshakes),
-        bodies: await ends(bodies),
+        bodies: await endsOfDrips(bodies),
         silent: (await Promise.all(silent.map((connection) => connection.end()))).length
       }
       assert.isFalse(patient.socket.destroyed, "a server that waits a minute for a HELLO ended its socket as early as one that waits 4 s")
