@@ -145,7 +145,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         yield* Effect.promise(() => eventually("the posts", () => statesAt(url).length === 2 || undefined))
         assert.sameMembers([...statesAt(url)], ["INPUT_REQUIRED", "COMPLETED"])
       }
-    }), 60_000)
+    }))
 
   it.effect("a configuration whose creation died at any step is created by its repeat, once, and misses no change", () =>
     Effect.gen(function*() {
@@ -166,7 +166,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         yield* refresh
         assert.deepStrictEqual(yield* storedOf(id), { changes: [2], configs: 1, hooks: 1 })
       }
-    }), 60_000)
+    }))
 
   it.effect("configurations created while the task changes miss nothing of what comes after their answer", () =>
     Effect.gen(function*() {
@@ -346,7 +346,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         assert.deepStrictEqual([page.length, total], [10, 5_000 - 6])
         assert.isBelow(Math.max(...read), 6)
       }).pipe(Effect.provide(process))
-    }), 30_000)
+    }))
 })
 
 layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Layer.provide(internet)))("an agent's limit of configurations", (it) => {
@@ -430,7 +430,7 @@ describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
         yield* Fiber.join(holder)
         assert.strictEqual((yield* Fiber.join(creation))?.id, id)
         assert.deepStrictEqual((yield* pushes.list(id)).map(({ target }) => target.url), [`${url}/again`])
-      }), 60_000)
+      }))
   })
 })
 

@@ -71,7 +71,7 @@ layer(world)("an agent that does not answer", (it) => {
       yield* moved(200)
       const { task } = (yield* Fiber.join(fiber)) as { readonly task: { readonly status: { readonly state: string } } }
       assert.strictEqual(task.status.state, "TASK_STATE_SUBMITTED")
-    }), 60_000)
+    }))
 
   it.effect("leaves a stream a comment every 20 seconds", () =>
     Effect.gen(function*() {
@@ -92,5 +92,5 @@ layer(world)("an agent that does not answer", (it) => {
       yield* moved(20_000)
       yield* Effect.promise(() => eventually("another", () => comments() === 2 || undefined))
       stream.destroy()
-    }), 60_000)
+    }))
 })

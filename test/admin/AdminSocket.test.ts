@@ -50,7 +50,7 @@ it.live("a backup ends with its connection, and what changes something does not"
       yield* hangUp.open
       assert.strictEqual(yield* Deferred.await(ends.Restored), "Success")
     }).pipe(Effect.provide(Layer.provide(AdminSocketLive, [Layer.succeed(Operator, operator), DataDir.layerAt(dataDir)])))
-  }), 30_000)
+  }))
 
 it.live("a server's door takes one line of bounded length, outlives whatever it is told, and logs what failed", () =>
   Effect.gen(function*() {

@@ -181,7 +181,7 @@ layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store
       yield* Effect.promise(() => writeFile(join(folder, "something"), ""))
       assert.include(((yield* Effect.flip(exportAgent(folder, source(-1)))) as ArchiveRefused).message, "is not empty")
       yield* Effect.promise(() => rm(folder, { recursive: true }))
-    }), 60_000)
+    }))
 })
 
 describe("parley admin export", () => {

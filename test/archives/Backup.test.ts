@@ -132,7 +132,7 @@ it.live("a database has one backup at a time, which keeps its log, and none with
       const nowhere = yield* Effect.flip(backUp({ ...given, target: join(folder, "none/c.tar") }))
       assert.include(nowhere.message, `There is no folder ${join(folder, "none")} on the machine of the server.`)
     }).pipe(Effect.provide(database))
-  }).pipe(Effect.scoped), 60_000)
+  }).pipe(Effect.scoped))
 
 describe("a backup of a standalone server that is used", () => {
   let server: Server

@@ -3,7 +3,7 @@ import { mkdtemp } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { breath, chanceFor, eventually } from "../support/Eventually.ts"
+import { chanceFor, elapse, eventually } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { attempt, Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, parley, RELAXED, Server, type TestAgent } from "../support/Server.ts"
@@ -66,7 +66,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
         }
         await eventually("a good node to be ready", async () => (await fetch(`${node.url}/v1/ready`)).ok || undefined)
       }
-      await breath()
+      await elapse("the time between two rounds", 20)
     }
     await end
   }

@@ -2,7 +2,7 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { attempt, Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
-import { MEASURES, Stopwatch } from "../support/Promptly.ts"
+import { measured, MEASURES, Stopwatch } from "../support/Promptly.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 
@@ -111,7 +111,7 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     }
     const ends: Array<number> = []
     const stopping = new Stopwatch()
-    const all = Promise.all(sockets.map((socket) => socket.closedWith(1001).then(() => ends.push(performance.now()))))
+    const all = Promise.all(sockets.map((socket) => socket.closedWith(1001).then(() => ends.push(measured()))))
     gateway.terminate()
     await eventually("503 on /v1/ready", async () => await ready(gateway) === undefined || undefined)
     await all

@@ -7,7 +7,7 @@ import { operatorsOnNodes } from "../console/Nodes.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { answerIn, connect, granted, initialize, type Json, newest, older, post, type Raw, refusalIn, refused, rpc } from "../mcp/Mcp.ts"
 import { Collector } from "../support/Collector.ts"
-import { breath, eventually, PATIENCE_MS, within } from "../support/Eventually.ts"
+import { elapse, eventually, PATIENCE_MS, within } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
@@ -42,7 +42,7 @@ const insist = async (nodes: () => ReadonlyArray<Server>, agent: TestAgent, name
       const { code } = result === undefined ? answer.body.error.data : refusalIn(result).refusal
       assert.include(["UNAVAILABLE", "INTERNAL_ERROR"], code, JSON.stringify(answer.body))
     }
-    await breath()
+    await elapse("the time between two tries", 100)
   }
 }
 

@@ -3,7 +3,7 @@ import { begin, connect } from "../a2a/A2a.ts"
 import { eventually } from "../support/Eventually.ts"
 import { Hosts } from "../support/Hosts.ts"
 import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
-import { MEASURES } from "../support/Promptly.ts"
+import { measured, MEASURES } from "../support/Promptly.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { getOf, peakMemory, sending, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
 
@@ -98,7 +98,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     const posts = async (): Promise<number> => {
       const took: Array<number> = []
       for (let i = 0; i < 20; i++) {
-        const began = performance.now()
+        const began = measured()
         const { id } = await send(on(cluster.nodes[i % 2]!, ada), { to: bob.handle }, `for the webhook ${i}`)
         took.push(await eventually("a post to the healthy webhook", () => hosts.arrived.get(`/healthy ${id}`)) - began)
       }

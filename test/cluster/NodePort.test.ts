@@ -9,7 +9,7 @@ import { make as makeLines, NodeLines } from "#ground/cluster/NodeLines"
 import * as NodePort from "#ground/cluster/NodePort"
 import { clientTls } from "#ground/cluster/NodeSecret"
 import { Crowd } from "../support/Crowd.ts"
-import { eventually } from "../support/Eventually.ts"
+import { eventually, within } from "../support/Eventually.ts"
 
 /** A port for nodes with this secret, what was logged of it, and what became of the connections that it took. */
 const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: number, settings: Partial<Settings> = {}) {
@@ -104,7 +104,7 @@ describe("the port for other nodes", () => {
         assert.isFalse(yield* knows(secured.port, "another"))
       }
       const told = (lines: ReadonlyArray<string>, count: number) =>
-        Effect.promise(() => eventually("the log", () => lines.length >= count || undefined, 30_000))
+        Effect.promise(() => eventually("the log", () => lines.length >= count || undefined))
       yield* told(secured.lines, 2)
       yield* told(plain.lines, 1)
       assert.deepStrictEqual(secured.lines.sort(), [
@@ -225,7 +225,7 @@ describe("the port for other nodes", () => {
       yield* Effect.promise(() => eventually("the first to end", () => served.length === 2 || undefined))
       assert.isFalse(second.destroyed)
       yield* Scope.close(scope, Exit.void)
-      yield* Effect.timeout(Effect.promise(() => over), "20 seconds")
+      yield* Effect.promise(() => within("the end of the second", over))
     }).pipe(Effect.scoped))
 
   it.live.skipIf(process.platform !== "linux")("takes half of its connections from one address, unless the address is trusted", () =>

@@ -60,5 +60,5 @@ describe.skipIf(!isInstalled(18))("while the database does not answer", () => {
       await server.stop()
       link.close()
     }
-  }, 120_000)
+  })
 })

@@ -20,7 +20,7 @@ import {
   statesAt
 } from "../a2a/A2a.ts"
 import { connect as connectMcp, granted } from "../mcp/Mcp.ts"
-import { eventually, within } from "../support/Eventually.ts"
+import { elapse, eventually, within } from "../support/Eventually.ts"
 import { adminHere } from "../support/Admin.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
@@ -234,7 +234,7 @@ for (const binding of bindings) {
         const listen = async (): Promise<void> => {
           for (;;) {
             const cut = new AbortController()
-            setTimeout(() => cut.abort(), 20 + Math.random() * 400)
+            void elapse("some of the stream", 20 + Math.random() * 400).then(() => cut.abort())
             try {
               for await (const event of client.resubscribeTask({ tenant: "", id: task.id }, { signal: cut.signal })) heard.push(said(event))
               return

@@ -3,10 +3,9 @@ import { createHash } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { createServer, type Server as HttpServer } from "node:http"
 import type { AddressInfo } from "node:net"
-import { setTimeout as pause } from "node:timers/promises"
 import { crc32, deflateRawSync, gzipSync } from "node:zlib"
 import sharp from "sharp"
-import { breath, eventually, within } from "../support/Eventually.ts"
+import { breath, elapse, eventually, within } from "../support/Eventually.ts"
 import { type Answer, bare } from "../support/Http.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { exchange, frameOf, RawConnection } from "../support/RawConnection.ts"
@@ -70,7 +69,10 @@ const untilLetGo = async (connections: ReadonlyArray<RawConnection>): Promise<vo
     new RegExp(`:${hex(remotePort)} \\S+:${hex(localPort)} 01 `))
   await eventually("the server to close connections", async () => {
     const table = await readFile("/proc/net/tcp", "utf8").catch(() => undefined)
-    if (table === undefined) return pause(3_000 * Number(PATIENCE.HTTP_STALLED_SECONDS), true)
+    if (table === undefined) {
+      await elapse("the time in which the server closes them", 3_000 * Number(PATIENCE.HTTP_STALLED_SECONDS))
+      return true
+    }
     return ends.every((open) => !open.test(table)) || undefined
   })
 }
@@ -155,26 +157,36 @@ describe("attacks", () => {
       const headers = many(200, "GET /v1/health HTTP/1.1\r\nhost: x\r\nx-drip: ")
       const bodies = many(100, `POST /v1/agents/recover HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n{"email":"`)
       const handshakes = many(100, "GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-")
-      const drip = setInterval(() => {
-        // After what has come is read: who writes where nobody listens any more loses what is left to read.
-        setImmediate(() => {
+      const state = { drips: true }
+      const drip = (async () => {
+        while (state.drips) {
+          await elapse("the time between two bytes", 250)
+          // After what has come is read: who writes where nobody listens any more loses what is left to read.
+          await new Promise((resolve) => setImmediate(resolve))
           for (const connection of [...headers, ...bodies]) if (connection.received === "") connection.write("x")
-        })
-      }, 250)
+        }
+      })()
       const patient = await RawConnection.upgraded(server)
       const speechless = await Promise.all(Array.from({ length: 200 }, () => RawConnection.upgraded(impatient)))
       const ends = (connections: ReadonlyArray<RawConnection>) =>
         tally(connections.map(async (connection) => statusesOf(await connection.end()).join(" ")))
+      /** A byte that is written after the answer came can lose the answer, which is still an end. */
+      const endsOfDrips = async (connections: ReadonlyArray<RawConnection>) => {
+        const statuses = await Promise.all(connections.map(async (connection) => statusesOf(await connection.end()).join(" ")))
+        assert.include(statuses, "408")
+        return tally(statuses.map((status) => Promise.resolve(status === "" ? "408" : status)))
+      }
       const outcome = {
         speechless: await tally(speechless.map((connection) => connection.closeCode())),
-        headers: await ends(headers),
+        headers: await endsOfDrips(headers),
         handshakes: await ends(handshakes),
-        bodies: await ends(bodies),
+        bodies: await endsOfDrips(bodies),
         silent: (await Promise.all(silent.map((connection) => connection.end()))).length
       }
       assert.isFalse(patient.socket.destroyed, "a server that waits a minute for a HELLO ended its socket as early as one that waits 4 s")
       patient.drop()
-      clearInterval(drip)
+      state.drips = false
+      await drip
       await untilLetGo(stalled)
       for (const { socket } of stalled) socket.resume()
       const answered = await Promise.all(stalled.map(async (connection) => statusesOf(await connection.end()).length))
@@ -196,7 +208,7 @@ describe("attacks", () => {
         last = over
         const sent = await within("an honest send", say(ann, ben))
         await socket.message(sent.id)
-        if (!last) await breath()
+        if (!last) await elapse("the time between two messages", 50)
       }
     })()
     talk.catch(() => undefined)

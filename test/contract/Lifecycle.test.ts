@@ -4,6 +4,7 @@ import { rm } from "node:fs/promises"
 import { connect, type Socket as TcpSocket } from "node:net"
 import { answerOf, begin, connect as connectA2a, get, message, pushTo, stateOf, statesAt } from "../a2a/A2a.ts"
 import { eventually, within } from "../support/Eventually.ts"
+import { Moment } from "../support/Moment.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { agentOf, makeDataDir, newAgent, type Server, startServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -27,7 +28,7 @@ describe("A server that stops", () => {
     const present = await Socket.hello(server, lasting.key)
     ;(await lasting.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "back soon" } }))
       .ok(200, Shapes.Presence)
-    const closing = Date.now()
+    const closing = new Moment()
     await present.close()
     const sockets = [await Socket.hello(server, bob.key), await Socket.hello(server, alice.key, []), await Socket.open(server)]
     const before = await say(alice, bob)
@@ -60,7 +61,7 @@ describe("A server that stops", () => {
     assert.strictEqual((await say(alice2, bob2)).seq, 5)
     const seen = (await again.http(lasting.key).get(`/v1/presence/${lasting.handle}`)).ok(200, Shapes.Presence)
     assert.deepInclude(seen, { status: "offline", custom_message: "back soon" })
-    assert.isAtLeast(Date.parse(seen.last_seen ?? ""), closing)
+    closing.has(seen.last_seen ?? "")
     await again.stop()
   })
 

@@ -4,6 +4,7 @@ import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprot
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client"
 import { SETS, type SetName, toolsOf } from "#doors/mcp/tools/Catalogue"
 import { answerIn, initialize, type Json, newest, older, post, type Raw, refusalIn, rpc, textsOf } from "../mcp/Mcp.ts"
+import { Moment } from "../support/Moment.ts"
 import { freshHandle, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { inbox, newPair, say } from "./Talk.ts"
 
@@ -122,6 +123,7 @@ describe("wire.md J, MCP: sets of tools", () => {
 
   it("170. every message that a wait and the inbox show has its age in seconds", async () => {
     const said = await say(bob, alice)
+    const moment = new Moment()
     const answerOf = async (name: string, args: object) => answerIn(name, (await post(server, alice.key, toolCall(name, args), older)).body.result)
     const { messages } = await answerOf("agentchat_wait_for_messages", { limit: 100 })
     const { conversations } = await answerOf("agentchat_list_inbox", {})
@@ -130,7 +132,7 @@ describe("wire.md J, MCP: sets of tools", () => {
     assert.include(messages.map(({ message_id }: Json) => message_id), said.id)
     for (const { age_seconds, sent_at } of ages) {
       assert.isTrue(Number.isInteger(age_seconds) && age_seconds >= 0)
-      assert.isAtMost(Math.abs((Date.now() - Date.parse(sent_at)) / 1_000 - age_seconds), 30)
+      moment.hasAge(age_seconds, sent_at)
     }
   })
 })

@@ -5,6 +5,7 @@ import { join } from "node:path"
 import { catchUp, newPair, say } from "./Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
+import { Moment } from "../support/Moment.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { form, Host } from "../signin/Flow.ts"
 import { EventReceiver, isSigned, secretOf } from "../mcp/EventReceiver.ts"
@@ -63,10 +64,11 @@ describe("wire.md J, MCP Events by webhook", () => {
   it("199. a subscription is challenged, and then gets each message once, signed, in order, with a cursor", async () => {
     const bob = await newBob()
     const secret = secretOf()
+    const moment = new Moment()
     const made = await subscribed(bob, secret, { ttlMs: 3_600_000 })
     assert.match(made.id, /^sub_[0-9a-f]{32}$/)
     assert.deepStrictEqual([made.truncated, made.resultType, typeof made.cursor, made.deliveryStatus], [false, "complete", "string", undefined])
-    assert.approximately(Date.parse(made.refreshBefore), Date.now() + 3_600_000, 60_000)
+    moment.has(made.refreshBefore, 3_600_000)
     assert.strictEqual(receiver.challenges.length, 1)
     const [challenge] = receiver.challenges
     assert.isTrue(isSigned(challenge!, secret))

@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
+import { Moment } from "../support/Moment.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
@@ -64,12 +65,12 @@ describe("wire.md J, presence", () => {
     const second = await Socket.hello(server, alice.key)
     await first.close()
     assert.strictEqual((await presenceOf(bob, alice.handle)).status, "online")
-    const before = Date.now()
+    const closing = new Moment()
     await second.close()
     await watching.waitFor(saying("offline"))
     const seen = await presenceOf(bob, alice.handle)
     assert.strictEqual(seen.status, "offline")
-    assert.isAtLeast(Date.parse(seen.last_seen ?? ""), before)
+    closing.has(seen.last_seen ?? "")
     assert.deepStrictEqual(updates(watching).map((one) => [one.handle, one.status]), [
       [alice.handle, "online"],
       [alice.handle, "offline"]

@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatClient, AgentChatError } from "agentchatme"
 import type { Answer, Http } from "../support/Http.ts"
+import { Moment } from "../support/Moment.ts"
 import { RESERVED } from "../support/ReservedHandles.ts"
 import { freshHandle, newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -80,6 +81,7 @@ describe("wire.md J, Registration", () => {
   })
 
   it("22. verify answers with the agent and a key that works", async () => {
+    const moment = new Moment()
     const { handle, email } = fresh()
     const pending = await register({ email, handle, display_name: "Reg", description: "one of many" })
     const { agent, api_key } = (await verify(pending, await server.code(email))).ok(200, Shapes.Verified)
@@ -94,7 +96,7 @@ describe("wire.md J, Registration", () => {
       paused_by_owner: "none",
       settings: { inbox_mode: "open", group_invite_policy: "open" }
     })
-    assert.isBelow(Math.abs(Date.parse(agent.created_at) - Date.now()), 60_000)
+    moment.has(agent.created_at)
     assert.deepStrictEqual((await server.http(api_key).get("/v1/agents/me")).ok(200, Shapes.Agent), agent)
   })
 

@@ -103,7 +103,7 @@ eachDatabase((_, { version, empty }) => {
     Effect.gen(function*() {
       const url = yield* Effect.promise(() => freshDatabase(version, "empty"))
       const nodes = yield* Effect.forEach([1, 2, 3, 4], () => together(url))
-      const slow = migration(2, `${second.text} SELECT pg_sleep(0.1);`)
+      const slow = migration(2, `${second.text} SELECT count(*) FROM generate_series(1, 200000);`)
       yield* Effect.forEach(nodes, (node) => Effect.provide(Migrations.run([first, slow, third]), node), { concurrency: "unbounded" })
       for (const node of nodes) assert.deepStrictEqual(yield* Effect.provide(ones, node), [1, 2])
     }))

@@ -90,8 +90,7 @@ let serial = 0
 
 for (const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], ["PostgreSQL 18", layerPostgresTest(), RUNS]] as const) {
   layer(
-    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 1 }).pipe(Layer.provideMerge(internet)),
-    { timeout: "60 seconds" }
+    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 1 }).pipe(Layer.provideMerge(internet))
   )((it) => {
     it.effect(`${runs} histories on ${name}: what waits for an agent is always what its inbox says`, () =>
       Effect.gen(function*() {

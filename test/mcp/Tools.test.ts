@@ -5,6 +5,7 @@ import { catalogue } from "#doors/mcp/tools/Catalogue"
 import { allTools } from "#doors/mcp/Toolset"
 import { tools as texts } from "#doors/mcp/Texts"
 import { newPair, say } from "../contract/Talk.ts"
+import { Moment } from "../support/Moment.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { ageless, answerIn, call, connect, granted, type Json, newest, older, OTHERS_WORDS, post, refused, rpc, textsOf, unfenced } from "./Mcp.ts"
 
@@ -119,11 +120,12 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   agentchat_wait_for_messages: async ({ alice, bob, mcp }) => {
     const before = await granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 1, limit: 100 })
     const said = await say(bob, alice)
+    const moment = new Moment()
     const waited = await granted(mcp, "agentchat_wait_for_messages", { acknowledge_through: before["acknowledge_through"] })
     assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: Json) => one.message_id)], ["messages", [said.id]])
     assert.strictEqual(waited["messages"][0].sender.handle, `@${bob.handle}`)
     assert.strictEqual(waited["messages"][0].delivery_id, waited["acknowledge_through"])
-    assert.isAtMost(Math.abs((Date.now() - Date.parse(said.created_at)) / 1_000 - waited["messages"][0].age_seconds), 10)
+    moment.hasAge(waited["messages"][0].age_seconds, said.created_at)
     const after = await granted(mcp, "agentchat_wait_for_messages", {
       acknowledge_through: waited["acknowledge_through"],
       timeout_seconds: 1

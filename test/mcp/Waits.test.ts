@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Client } from "@modelcontextprotocol/client"
 import { inbox, newPair, say } from "../contract/Talk.ts"
-import { breath, eventually, within } from "../support/Eventually.ts"
+import { elapse, eventually, within } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -95,7 +95,7 @@ describe("waiting on /mcp", () => {
           headers: { authorization: `Bearer ${carol.key}`, "content-type": "application/json", ...older },
           body: JSON.stringify(wait({ timeout_seconds: 50 }))
         }).then((answer) => answer.text()).catch(() => undefined)
-        await breath()
+        await elapse("the time between two tries", 50)
       }
     }
     const hanging = ends.map(({ signal }) => hang(signal))

@@ -122,7 +122,7 @@ describe("after an erasure", () => {
         yield* sweep
         assert.strictEqual(yield* rounds, 2, "once more, for the steps that take a day")
       }).pipe(Effect.provide(layerOf(dataDir)))
-    }).pipe(Effect.scoped), 120_000)
+    }).pipe(Effect.scoped))
 })
 
 describe("after an erasure, on a disk without room for a large table", () => {
@@ -156,7 +156,7 @@ describe("after an erasure, on a disk without room for a large table", () => {
         assert.notStrictEqual(yield* pathOf("a_large"), before.large)
         assert.strictEqual(yield* rounds, 1)
       }).pipe(Effect.provide(layerOf(dataDir, () => free)))
-    }).pipe(Effect.scoped), 120_000)
+    }).pipe(Effect.scoped))
 })
 
 describe("parley admin compact", () => {
@@ -190,7 +190,7 @@ describe("parley admin compact", () => {
       assert.deepStrictEqual(filesWith(dataDir, address), [])
       const postgres = yield* Effect.promise(() => adminHere({ DATABASE_URL: "postgres://localhost/parley" }, "compact"))
       assert.match(postgres.stderr, /VACUUM FULL/)
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped))
 
   it.live("killed at any moment, leaves a folder that starts with every row, and is given again", () =>
     Effect.promise(async () => {
@@ -233,5 +233,5 @@ describe("parley admin compact", () => {
       } finally {
         rmSync(dataDir, { recursive: true, force: true })
       }
-    }), 120_000)
+    }))
 })

@@ -1,7 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { setTimeout as pause } from "node:timers/promises"
 import type { Browser, Page } from "playwright-core"
-import { eventually } from "../support/Eventually.ts"
+import { elapse, eventually } from "../support/Eventually.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newLink, newToken, request } from "../support/Operating.ts"
 import { promptly } from "../support/Promptly.ts"
@@ -49,7 +48,7 @@ class Load {
     for (let attempt = 0; this.going; attempt++) {
       const socket = await Socket.hello(this.through[(i + attempt) % this.through.length]!, this.agents[i]!.key).catch(() => undefined)
       this.sockets[i] = socket
-      if (socket === undefined) await pause(250)
+      if (socket === undefined) await elapse("the time after which a client connects again", 250)
       else if (this.going) await socket.closed
       else await socket.close()
     }
@@ -69,9 +68,9 @@ class Load {
         if (status > 0 && status < 500) break
         if (attempt === 20) this.failed.push(`${status} of ${node.url}`)
         if (attempt === 20 || !this.going) break
-        await pause(250)
+        await elapse("the time after which a client sends again", 250)
       }
-      await pause(60)
+      await elapse("the time between two messages of the load", 60)
     }
   }
 
@@ -146,7 +145,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(`/cons
     await eventually("another figure, without asking", async () => (await requests.getAttribute("aria-label")) !== before || undefined)
     await watched.accessible()
     // The picture shows some history.
-    if (takesPictures) await pause(10_000)
+    if (takesPictures) await elapse("ten seconds of figures to be shown", 10_000)
     await picture(page, "console-overview")
     await watched.close()
   })

@@ -22,10 +22,26 @@ type Kind = keyof typeof KINDS
 
 /** Where a finding is right, and why. */
 const EXCEPTIONS: ReadonlyArray<readonly [file: string, kind: Kind, why: string]> = [
+  ["test/contract/Generated.test.ts", "timeout", "longer than the default, for as many runs as are asked for"],
+  ["test/database/Sql.test.ts", "statement", "whether the statement is over changes nothing"],
+  ["test/pages/App.test.ts", "clock", "is printed only"],
+  ["test/search/ManyMessages.test.ts", "clock", "a slow machine has longer turns, and only short ones fail"],
   ["test/support/Eventually.ts", "now", "its bound is generous"],
   ["test/support/Eventually.ts", "sleep", "the rests that say what they are for"],
+  ["test/support/FakeRedisServer.js", "clock", "it is Redis's clock"],
+  ["test/support/FakeRedisServer.js", "sleep", "it delays answers"],
+  ["test/support/GlobalSetup.ts", "now", "its bound is generous"],
+  ["test/support/GlobalSetup.ts", "sleep", "it waits for processes to end"],
+  ["test/support/Link.ts", "clock", "it delays bytes"],
+  ["test/support/Link.ts", "sleep", "it delays bytes"],
+  ["test/support/Moment.ts", "now", "a moment lasts as long as the machine takes"],
+  ["test/support/Program.ts", "now", "the age of files"],
   ["test/support/Promptly.ts", "clock", "asserts in `npm run test:pace` alone"],
-  ["test/support/Promptly.ts", "sleep", "asserts in `npm run test:pace` alone"]
+  ["test/support/Promptly.ts", "sleep", "asserts in `npm run test:pace` alone"],
+  ["test/support/Server.ts", "now", "the age of files"],
+  ["test/support/ServerProcess.ts", "now", "its bound is generous"],
+  ["test/support/ServerProcess.ts", "sleep", "it waits for processes to start and to end"],
+  ["test/support/SlowClock.js", "clock", "it is the clock"]
 ]
 
 interface Node {
@@ -63,18 +79,22 @@ const PATIENCE_MS = 60_000
 /** A statement that rests for longer never ends before what the test does meanwhile. */
 const LONG_REST_SECONDS = 20
 
+/** Files without any of these words have no findings, and need not be parsed. */
+const WORDS = /performance|hrtime|Date\.now|setTimeout|setInterval|Effect\.sleep|pg_sleep|retry: \d|timeout: |, [\d_]+\)/
+
 /** The findings in a file, in the order of their lines. */
 const findingsIn = (text: string): ReadonlyArray<Finding> => {
+  if (!WORDS.test(text)) return []
   const program = parseAst(text, { lang: "ts" }) as unknown as Node
   const isLive = /\bit\.live\b|excludeTestServices/.test(text)
   /** The names under which this file rests. */
   const rests = new Set(["setTimeout", "setInterval"])
   const found: Array<Finding> = []
-  const visit = (node: Node, above: ReadonlyArray<Node>): void => {
+  const above: Array<Node> = []
+  const visit = (node: Node): void => {
     const add = (kind: Kind): void => {
       found.push({ kind, line: text.slice(0, node.start).split("\n").length })
     }
-    const parent = above.at(-1)
     const args = Array.isArray(node["arguments"]) ? node["arguments"] as ReadonlyArray<unknown> : []
     if (node.type === "ImportSpecifier" && nameOf(node["imported"]) === "setTimeout") rests.add(nameOf(node["local"]))
     if (node.type === "CallExpression") {
@@ -83,22 +103,22 @@ const findingsIn = (text: string): ReadonlyArray<Finding> => {
       if (name === "Date.now" && isCompared(above)) add("now")
       // The delay is the first argument of that of node:timers/promises, and the second one of the other.
       if (rests.has(name) && args.some((arg) => !isFunction(arg)) && !args.some((arg) => numberOf(arg) === 0)) add("sleep")
-      if (name === "Effect.sleep" && isLive && !above.some((one) => /^it\.effect/.test(nameOf(one["callee"])))) add("sleep")
+      if (name === "Effect.sleep" && isLive && !above.some((one) => nameOf(one["callee"]).startsWith("it.effect"))) add("sleep")
       if (["eventually", "within"].includes(name) && (numberOf(args[2]) ?? PATIENCE_MS) < PATIENCE_MS) add("bound")
       if (IS_TEST.test(name) && numberOf(args[2]) !== undefined) add("timeout")
     }
     if (node.type === "Property" && nameOf(node["key"]) === "retry" && numberOf(node["value"]) !== undefined) add("retry")
-    if (node.type === "Property" && nameOf(node["key"]) === "timeout" && above.some((one) => isTestOrSuite(nameOf(one["callee"])))) {
-      if (parent !== undefined && above.filter(({ type }) => type === "CallExpression").at(-1) !== undefined && isOptionOf(node, above)) add("timeout")
-    }
+    if (node.type === "Property" && nameOf(node["key"]) === "timeout" && isOptionOfTest(above)) add("timeout")
     if (node.type === "TemplateElement" || (node.type === "Literal" && typeof node["value"] === "string")) {
       const written = node.type === "Literal" ? String(node["value"]) : String((node["value"] as { readonly raw?: string }).raw)
       const seconds = /\bpg_sleep\((\d+(?:\.\d+)?)\)/.exec(written)?.[1]
       if (seconds !== undefined && Number(seconds) < LONG_REST_SECONDS) add("statement")
     }
-    for (const child of childrenOf(node)) visit(child, [...above, node])
+    above.push(node)
+    for (const child of childrenOf(node)) visit(child)
+    above.pop()
   }
-  visit(program, [])
+  visit(program)
   return found
 }
 
@@ -108,7 +128,7 @@ const isFunction = (value: unknown): boolean =>
 const isTestOrSuite = (name: string): boolean => IS_TEST.test(name) || /^(?:describe|layer)(?:\.|$)/.test(name)
 
 /** Whether a property is in an object that is itself an argument of a test or of a suite. */
-const isOptionOf = (_: Node, above: ReadonlyArray<Node>): boolean =>
+const isOptionOfTest = (above: ReadonlyArray<Node>): boolean =>
   above.at(-1)?.type === "ObjectExpression" && above.at(-2)?.type === "CallExpression" && isTestOrSuite(callOf(above.at(-2)!))
 
 /** `layer` for `layer(…)(…)` too. */
@@ -126,7 +146,7 @@ const isCompared = (above: ReadonlyArray<Node>): boolean => {
     if (node.type === "VariableDeclarator" || node.type === "AssignmentExpression") return true
     if (node.type === "CallExpression") {
       if (IS_ASSERTION.test(nameOf(node["callee"]))) return true
-      if (!/^Math\./.test(nameOf(node["callee"]))) return false
+      if (!nameOf(node["callee"]).startsWith("Math.")) return false
     }
   }
   return false
@@ -148,6 +168,15 @@ describe("the real clock", () => {
     })
     assert.deepStrictEqual(refused, [])
     assert.deepStrictEqual(EXCEPTIONS.filter(([file, kind]) => !used.has(`${file} ${kind}`)), [], "exceptions that nothing needs")
+  })
+
+  it("`npm run test:pace` runs each test that asserts durations there", () => {
+    const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { readonly scripts: Readonly<Record<string, string>> }
+    const named = `${scripts["test:pace"]} ${scripts["test:unread"]}`.split(" ")
+    const measuring = globSync("test/**/*.test.ts", { cwd: ROOT }).filter((file) =>
+      file !== "test/platform/RealClock.test.ts" &&
+      /support\/(?:Promptly|Hosts|Unread)\.ts"|console\/Nodes\.ts"|\bfreshSend\b/.test(readFileSync(join(ROOT, file), "utf8")))
+    assert.deepStrictEqual(measuring.filter((file) => !named.includes(file)), [])
   })
 
   it("the rule finds what depends on the real clock", () => {

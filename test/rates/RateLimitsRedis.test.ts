@@ -44,7 +44,7 @@ const accepted = (limits: RateLimits["Service"], one: RateRule, key: string, tim
 
 /** Takes until Redis decides again. */
 const untilShared = (limits: RateLimits["Service"]) =>
-  eventuallyEffect(() => "an answer of Redis", Effect.map(limits.take(rule(1, 60_000), "k"), ({ sharedAt }) => sharedAt ?? undefined))
+  eventuallyEffect(() => "an answer of Redis", Effect.suspend(() => Effect.map(limits.take(rule(1, 60_000), "k"), ({ sharedAt }) => sharedAt ?? undefined)))
 
 /** A connection of the test's own. */
 const channel = Effect.map(Redis, (redis) => redis.channel("test"))

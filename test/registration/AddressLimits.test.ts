@@ -57,7 +57,7 @@ const passing = <E, R>(takes: ReadonlyArray<Effect.Effect<void, E, R>>) =>
   )
 
 eachDatabase((database) => {
-  layer(AddressAttemptsRepo.layer.pipe(Layer.provideMerge(database)), { timeout: "60 seconds" })((it) => {
+  layer(AddressAttemptsRepo.layer.pipe(Layer.provideMerge(database)))((it) => {
     it.effect("the table counts as the definition says, whatever the pauses and steps of the clock", () =>
       Effect.gen(function*() {
         const repo = yield* AddressAttemptsRepo

@@ -14,7 +14,7 @@ const DAY_MS = 86_400_000
 const MESSAGES = 2_400
 const ON_ONE_DAY = 1_200
 
-layer(layerRooms(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+layer(layerRooms(layerPgliteTest))((it) => {
   it.effect("a word with thousands of hits is found in pages without a gap; the rest of the messages is indexed by the job", () =>
     Effect.gen(function*() {
       const index = yield* WordIndex

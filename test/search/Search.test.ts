@@ -62,8 +62,7 @@ let serial = 0
 
 for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(18)]] as const) {
   layer(
-    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 120 }),
-    { timeout: "60 seconds" }
+    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 120 })
   )((it) => {
     it.effect(`${RUNS} histories on ${name}: a search finds exactly what the history shows`, () =>
       Effect.gen(function*() {

@@ -9,7 +9,7 @@ import { layerPg } from "#ground/database/SqlPostgres"
 import { Config } from "#ground/platform/Config"
 import * as DiskSpace from "#ground/platform/disk/DiskSpace"
 import { metricsText } from "#ground/platform/Metrics"
-import { freshDatabase, layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { freshDatabase, layerPgliteEmpty, type TestDatabase } from "../support/Databases.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
 import { Link } from "../support/Link.ts"
 import { metric } from "../support/Metrics.ts"
@@ -32,7 +32,8 @@ const AWAY = /^The database does not answer or does not commit/
 describe("readiness", () => {
   it.live.skipIf(!isInstalled(18))("says nothing against a database that much is asked of, and takes one connection for it", () =>
     Effect.gen(function*() {
-      const { ready, sql } = yield* serve(layerPostgresTest(18, { poolSize: POOL, kind: "empty" }))
+      const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18, "empty")))
+      const { ready, sql } = yield* serve(layerPg({ url, poolSize: POOL }))
       // Ten times what there are connections for: a statement of somebody else would wait for minutes.
       const busy = yield* Effect.forkChild(Effect.forEach(
         Array.from({ length: 10 * POOL }),
@@ -44,11 +45,13 @@ describe("readiness", () => {
         assert.deepStrictEqual(answers.filter(({ status }) => status !== 200), [])
       }
       assert.isUndefined(busy.pollUnsafe())
-      yield* Fiber.interrupt(busy)
-      const [row] = yield* sql<{ readonly n: number }>`
+      const other = Context.get(yield* Layer.build(Layer.fresh(layerPg({ url, poolSize: 1 }))), SqlClient.SqlClient)
+      const [row] = yield* other<{ readonly n: number }>`
         SELECT count(*)::integer AS n FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name = 'parley'`
+        WHERE datname = current_database() AND application_name = 'parley' AND pid <> pg_backend_pid()`
       assert.isAtMost(row?.n ?? 0, POOL + 1)
+      yield* Fiber.interrupt(busy)
+      yield* other`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()`
     }).pipe(Effect.scoped))
 
   it.live("says nothing against the built-in database while many wait for their turn", () =>

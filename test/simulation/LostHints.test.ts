@@ -8,7 +8,7 @@ import * as Http from "../../src/Http.ts"
 import { HttpServer } from "#ground/http/HttpServer"
 import { Readiness } from "#ground/platform/Readiness"
 import { layerPostgresTest } from "../support/Databases.ts"
-import { eventually } from "../support/Eventually.ts"
+import { elapse, eventually } from "../support/Eventually.ts"
 import { randomOf } from "../support/Random.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -38,7 +38,7 @@ describe("PostgreSQL 18", () => {
             if (fate < 0.2) lost++
             else if (fate < 0.5) {
               late++
-              setTimeout(() => tell(agentId, push), random() * 40)
+              void elapse("hints that overtake it", random() * 40).then(() => tell(agentId, push))
             } else tell(agentId, push)
           }) satisfies typeof tell
         })

@@ -1,6 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
+import { breath } from "../support/Eventually.ts"
 import { layerRooms } from "../support/Rooms.ts"
 import { type Coverage, COMMANDS, covered, halfWithTasks, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
 import { layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
@@ -67,10 +68,7 @@ layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS))((it) => {
 /** A few of them where batches of several lanes are on their way at once, and some take their time to commit. */
 const interleaving = new Seam()
 let commits = 0
-interleaving.pause = Effect.callback<void>((resume) => {
-  if (commits++ % 3 === 0) setTimeout(() => resume(Effect.void), 3)
-  else resume(Effect.void)
-})
+interleaving.pause = Effect.suspend(() => commits++ % 3 === 0 ? Effect.promise(breath) : Effect.void)
 const INTERLEAVED_RUNS = Math.ceil(RUNS / 40)
 
 layer(layerRooms(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DATABASE_LANES: 3 }))((it) => {

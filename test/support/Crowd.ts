@@ -2,8 +2,8 @@ import { assert } from "@effect/vitest"
 import { Agent, request } from "node:http"
 import { connect, type Socket } from "node:net"
 import { once } from "node:events"
-import { setTimeout as pause } from "node:timers/promises"
-import { eventually } from "./Eventually.ts"
+import { elapse, eventually } from "./Eventually.ts"
+import { measured } from "./Promptly.ts"
 import { metricOf } from "./Metrics.ts"
 import type { Server, TestAgent } from "./Server.ts"
 
@@ -51,7 +51,7 @@ export class Crowd {
 
 /** Sends a message on a connection of its own, which has to be answered with 201; returns the milliseconds that it took. */
 export const freshSend = async (from: TestAgent, to: TestAgent, text: string): Promise<number> => {
-  const since = performance.now()
+  const since = measured()
   const agent = new Agent()
   try {
     const body = JSON.stringify({ to: to.handle, client_msg_id: `${text} ${Math.random()}`, type: "text", content: { text } })
@@ -65,7 +65,7 @@ export const freshSend = async (from: TestAgent, to: TestAgent, text: string): P
     response.resume()
     await once(response, "end")
     assert.strictEqual(response.statusCode, 201, text)
-    return performance.now() - since
+    return measured() - since
   } finally {
     agent.destroy()
   }
@@ -80,7 +80,7 @@ export const untilQuiet = async (server: Server, port: "http" | "nodes"): Promis
     const now = await metricOf(server, "connections_turned_away_total", { port, reason: "gave_way" })
     const quiet = now > 0 && now === before
     before = now
-    if (!quiet) await pause(100)
+    if (!quiet) await elapse("a time in which connections would be refused", 100)
     return quiet || undefined
   })
 }

@@ -1,9 +1,10 @@
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
+import { measured } from "./Promptly.ts"
 
 /** HTTP servers, each a host of its own. A post to a path that begins with `/dead` gets its answer when `revive` is called. */
 export class Hosts {
-  /** The message or task of each post that was answered, by path, with the time of its arrival. */
+  /** The message or task of each post that was answered, by path, with the time of its arrival in the long form. */
   readonly arrived = new Map<string, number>()
   answered = 0
   /** The targets, by host and path, that are dead until `revive` and whose posts were answered since. */
@@ -59,7 +60,7 @@ export class Hosts {
     let text = ""
     request.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => {
       const id = (JSON.parse(text) as { readonly data?: { readonly id?: string } }).data?.id
-      if (id !== undefined) this.arrived.set(`${request.url} ${id}`, performance.now())
+      if (id !== undefined) this.arrived.set(`${request.url} ${id}`, measured())
       if (!this.alive && request.url?.startsWith("/dead") === true) {
         this.held.set(request, response)
         response.on("close", () => this.held.delete(request))

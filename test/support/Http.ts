@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Schema } from "effect"
 import { request as httpRequest } from "node:http"
-import { setTimeout as pause } from "node:timers/promises"
+import { elapse } from "./Eventually.ts"
 
 /** The body of a refusal, as a plain object. */
 export interface Refusal {
@@ -140,16 +140,19 @@ export class Http {
   }
 }
 
+/** A quarter of a second apart. */
+const TRIES = 240
+
 /**
- * Repeats a request for a few seconds while the answer is 503, as the published client does: a server that stalled on a
+ * Repeats a request for a minute while the answer is 503, as the published client does: a server that stalled on a
  * busy machine refuses changes for a moment afterwards. Only for requests that can be repeated.
  */
 export const untilTaken = async (ask: () => Promise<Answer>): Promise<Answer> => {
   for (let tries = 1;; tries++) {
     const answer = await ask()
-    if (answer.status !== 503 || tries === 20) return answer
+    if (answer.status !== 503 || tries === TRIES) return answer
     console.warn(`asked again: ${answer}`)
-    await pause(250)
+    await elapse("the time for which a server that stalled refuses requests", 250)
   }
 }
 

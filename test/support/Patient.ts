@@ -1,12 +1,14 @@
-import { setTimeout as pause } from "node:timers/promises"
-import { PATIENCE_MS } from "./Eventually.ts"
+import { elapse } from "./Eventually.ts"
+
+/** Half a second apart. */
+const TRIES = 120
 
 /** A `fetch` that calls again while a server on a busy machine answers 503, because such a request had no effect. */
 export const patient: typeof fetch = async (input, init) => {
-  for (const deadline = Date.now() + PATIENCE_MS;;) {
+  for (let tries = 1;; tries++) {
     const response = await fetch(input, init)
-    if (response.status !== 503 || Date.now() > deadline) return response
+    if (response.status !== 503 || tries === TRIES) return response
     await response.body?.cancel()
-    await pause(500)
+    await elapse("the time for which a server that stalled refuses requests", 500)
   }
 }

@@ -1,11 +1,11 @@
 /** Loaded before each test file: when a test fails, the output of its servers is printed. */
-import { setTimeout as pause } from "node:timers/promises"
 import { afterEach, aroundAll, type RunnerTask } from "vitest"
 import { forgetEnded, takeLogs } from "./ServerLogs.ts"
+import { elapse } from "./Eventually.ts"
 
 const print = async (): Promise<void> => {
   // What was written before the failure may still be on its way.
-  await pause(100)
+  await elapse("the way of the output", 100)
   const said = takeLogs()
   if (said !== "") console.error(said)
 }

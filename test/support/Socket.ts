@@ -1,8 +1,7 @@
 import { assert } from "@effect/vitest"
 import type { Schema } from "effect"
-import { setTimeout as pause } from "node:timers/promises"
 import { WebSocket } from "ws"
-import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
+import { elapse, eventually, PATIENCE_MS, within } from "./Eventually.ts"
 import { Answer, matching } from "./Http.ts"
 import { NODES, type Server } from "./Server.ts"
 
@@ -183,7 +182,7 @@ export class Socket {
   /** Resolves once the server has handled everything that this socket sent before: sends a ping, and waits for its pong. */
   async settled(): Promise<void> {
     // Other nodes see the effects only after a commit, and there is no event to wait for.
-    if (NODES > 0) await pause(500)
+    if (NODES > 0) await elapse("the commit on another node", 500)
     const before = this.count("pong")
     this.send({ type: "ping" })
     await this.waitFor((frame) => frame.type === "pong" && this.count("pong") > before)

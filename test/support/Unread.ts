@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs"
 import { connect, type Socket } from "node:net"
-import { within } from "./Eventually.ts"
+import { breath, within } from "./Eventually.ts"
+import { measured } from "./Promptly.ts"
 import type { Server, TestAgent } from "./Server.ts"
 
 /** Connections that send requests and never read an answer. */
@@ -66,9 +67,6 @@ export interface Latencies {
   readonly count: number
 }
 
-/** The pause between two sends. Nobody reads the messages, and a recipient may have at most ten thousand waiting ones. */
-const PAUSE_MS = 5
-
 /** Sends so many messages, one after the other; each must be acknowledged. */
 export const sending = async (from: TestAgent, to: TestAgent, times: number): Promise<void> => {
   for (let i = 0; i < times; i++) {
@@ -79,12 +77,12 @@ export const sending = async (from: TestAgent, to: TestAgent, times: number): Pr
 /** For the long forms. Sends one message after the other for this long; each must be acknowledged. Times are in milliseconds. */
 export const sendingFor = async (from: TestAgent, to: TestAgent, forMs: number): Promise<Latencies> => {
   const times: Array<number> = []
-  const end = performance.now() + forMs
-  while (performance.now() < end) {
-    const began = performance.now()
+  const end = measured() + forMs
+  while (measured() < end) {
+    const began = measured()
     await from.client.sendMessage({ to: to.handle, content: { text: "written while others do not read" } })
-    times.push(performance.now() - began)
-    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
+    times.push(measured() - began)
+    await breath()
   }
   times.sort((a, b) => a - b)
   return { median: times[times.length >> 1]!, worst: times.at(-1)!, count: times.length }

@@ -3,7 +3,7 @@ import { begin, connect, pushTo } from "../a2a/A2a.ts"
 import { newPair, type Pair, say } from "../contract/Talk.ts"
 import { eventually } from "../support/Eventually.ts"
 import { Hosts } from "../support/Hosts.ts"
-import { MEASURES } from "../support/Promptly.ts"
+import { measured, MEASURES } from "../support/Promptly.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 
 /** The longest that the setting allows: a dead target holds its place for the whole test. */
@@ -61,7 +61,7 @@ describe("dead targets", () => {
     const found: Array<number> = []
     for (let sent = 0; sent < POSTS; sent += AT_ONCE) {
       await Promise.all(Array.from({ length: AT_ONCE }, async () => {
-        const sentAt = performance.now()
+        const sentAt = measured()
         const { id } = await say(healthy.alice, healthy.bob)
         found.push(await eventually("a post to the healthy webhook", () => hosts.arrived.get(`/healthy ${id}`)) - sentAt)
       }))
