@@ -99,6 +99,35 @@ describe("the protocol of /mcp", () => {
     }
   })
 
+  it("a list that never changes is answered from memory as the library answers it, for each set of tools and whatever else a request has", async () => {
+    for (const query of ["", "?tools=core", "?structured=on"]) {
+      for (const method of ["tools/list", "resources/list", "resources/templates/list", "prompts/list", "events/list", "ping"]) {
+        const ask = async (id: unknown, params: object, sent: Readonly<Record<string, string>>) => {
+          const { body: { id: answered, jsonrpc, result }, status } = await post(server, alice.key, { ...rpc(method, params), id }, sent, query)
+          assert.deepStrictEqual([answered, jsonrpc, status], [id, "2.0", 200])
+          return result
+        }
+        const [body, headers] = newest(method)
+        const { params } = body as Json
+        // The revision of 2026 has no `ping`.
+        for (const [given, sent] of method === "ping" ? [[{}, older] as const] : [[{}, older] as const, [params, headers] as const]) {
+          const first = await ask(1, given, sent)
+          for (const id of [2, "a \"quoted\" id", -1]) assert.deepStrictEqual(await ask(id, given, sent), first)
+          const more = { ...given, unknown: 1, _meta: { ...(given as Json)["_meta"], progressToken: 7 } }
+          assert.deepStrictEqual(await ask(3, more, sent), first)
+        }
+      }
+    }
+    const names = async (query: string) => (await post(server, alice.key, rpc("tools/list"), older, query)).body.result.tools.map(({ name }: Json) => name)
+    const [all, core] = [await names(""), await names("?tools=core")]
+    assert.deepStrictEqual(all, catalogue.map(({ name }) => name))
+    assert.strictEqual(core.length, 9)
+    const tools = async (query: string): Promise<ReadonlyArray<Json>> => (await post(server, alice.key, rpc("tools/list"), older, query)).body.result.tools
+    assert.isTrue((await tools("?structured=on")).filter(({ outputSchema }) => outputSchema !== undefined).length > (await tools("")).filter(({ outputSchema }) => outputSchema !== undefined).length)
+    assert.isDefined((await post(server, alice.key, { ...rpc("tools/list"), jsonrpc: "1.0" }, older)).body.error)
+    assert.isDefined((await post(server, alice.key, rpc("tools/list", { _meta: { progressToken: {} } }), older)).body.error)
+  })
+
   it("each revision gets the specification's answer, and no session is given out", async () => {
     for (const [asked, answered] of [["2025-06-18", "2025-06-18"], ["2025-11-25", "2025-11-25"], ["2024-11-05", "2025-11-25"], ["3000-01-01", "2025-11-25"]] as const) {
       const answer = await post(server, alice.key, initialize(asked), { "mcp-session-id": "somebody-elses" })

@@ -27,7 +27,8 @@ export const constantRequestOf = (
   structured: boolean
 ): ConstantRequest | undefined => {
   const { id, jsonrpc, method, params = {} } = body
-  if (jsonrpc !== "2.0" || typeof method !== "string" || !METHODS.has(method) || (typeof id !== "string" && typeof id !== "number")) return undefined
+  if (jsonrpc !== "2.0" || typeof method !== "string" || !METHODS.has(method)) return undefined
+  if (typeof id !== "string" && (typeof id !== "number" || !Number.isSafeInteger(id))) return undefined
   if (!Predicate.isObject(params) || "cursor" in params) return undefined
   const { _meta: meta } = params
   if (meta !== undefined && (!Predicate.isObject(meta) || !progressTokenIsValid(meta))) return undefined

@@ -26,6 +26,9 @@ export const OLDER = ["2025-11-25", "2025-06-18"]
 /** The server's name and version, as clients see them. */
 export const ABOUT = { name: "parley", title: "Parley", version: VERSION }
 
+/** A longer URI is refused without being repeated in the error. */
+const MAX_URI = 2_048
+
 /** Milliseconds between two progress notifications of a wait. */
 const PROGRESS_MS = 5_000
 
@@ -65,6 +68,7 @@ const addResources = (server: Server, api: ToolApi, run: Run): void => {
   server.setRequestHandler("resources/templates/list", () => ({ resourceTemplates: templates }))
   server.setRequestHandler("resources/read", async ({ params: { uri } }, ctx) => {
     if (api.agent.status === "suspended") throw protocolError(new AgentSuspended())
+    if (uri.length > MAX_URI) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `uri has more than ${MAX_URI} characters.`)
     const outcome = await run(outcomeOf(read(uri, api)), ctx)
     if (outcome.refusal !== undefined) {
       throw /NOT_FOUND$|^GROUP_DELETED$/.test(outcome.refusal.code) ? new ResourceNotFoundError(uri) : protocolError(outcome.refusal)
