@@ -1,13 +1,13 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { spawn, spawnSync } from "node:child_process"
-import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { HandleTaken } from "#domain/registration/Code"
 import { adminHere } from "../support/Admin.ts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
-import { type Server, sharedServer, startServer } from "../support/Server.ts"
+import { programPath, type Server, sharedServer, startServer } from "../support/Server.ts"
 import { type Block, DOCUMENTS, parse, ROOT } from "./Markdown.ts"
 
 const blocksOf = (document: string): ReadonlyArray<Block> => parse(document).blocks
@@ -23,14 +23,23 @@ it("every block of shell commands is one that a shell can read", () => {
   assert.strictEqual(said, `${blocks.length} read\n`)
 })
 
-const missing = ["bash", "curl", "openssl"].filter((program) => spawnSync(program, ["--help"]).error !== undefined)
+/** The package that `npm pack` makes. */
+const PACKED = "parley-0.1.0.tgz"
+
+const missing = ["bash", "curl", "openssl", "npm"].filter((program) => spawnSync(program, ["--help"]).error !== undefined)
+
+/** README's blocks that a shell or Node runs, without the first one, which starts the server. */
+const conversation = (): ReadonlyArray<Block> =>
+  blocksOf("README.md").filter(({ language, text }) => language !== "" && !text.startsWith("npm ci\n"))
+
+const blockOf = (blocks: ReadonlyArray<Block>, word: string): Block =>
+  blocks.find(({ language, text }) => language === "sh" && text.includes(word)) ?? assert.fail(`no block has ${word}`)
 
 describe("on a server", () => {
   let server: Server
   let folder = ""
   beforeAll(async () => {
     folder = mkdtempSync(join(tmpdir(), "parley-documents-"))
-    symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"))
     server = await sharedServer()
   })
   afterAll(async () => {
@@ -38,24 +47,37 @@ describe("on a server", () => {
     await server?.stop()
   })
 
-  /** Runs blocks one after the other in one shell, as somebody does who pastes them; what each of them printed, by its place. */
-  const paste = async (blocks: ReadonlyArray<Block>, at = server): Promise<ReadonlyMap<string, string>> => {
+  /** A folder in which a person works who has a checkout: `npm run admin` and the packages are there, and `data` is made. */
+  const checkout = (): string => {
+    const made = mkdtempSync(join(folder, "checkout-"))
+    symlinkSync(join(ROOT, "node_modules"), join(made, "node_modules"))
+    writeFileSync(join(made, "package.json"), JSON.stringify({ scripts: { admin: `exec node ${programPath()} admin` } }))
+    mkdirSync(join(made, "data"))
+    return made
+  }
+
+  /** Runs blocks one after the other in a new shell, as a person does who pastes them; what each of them printed, by its place. */
+  const paste = async (
+    blocks: ReadonlyArray<Block>,
+    { at = server, cwd, shell = "bash" }: { readonly at?: Server; readonly cwd: string; readonly shell?: "bash" | "sh" }
+  ): Promise<ReadonlyMap<string, string>> => {
     const receiver = String(await freePort())
     const here = (text: string): string =>
       text.replaceAll("http://127.0.0.1:3000", at.url).replaceAll("ws://127.0.0.1:3000", at.wsUrl)
         .replaceAll("data/outbox", at.outbox.folder).replaceAll("8080", receiver)
     const script = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for (const block of blocks) {
-      if (block.language === "js") writeFileSync(join(folder, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))
+      if (block.language === "js") writeFileSync(join(cwd, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))
       else script.push(`printf "\\n#### %s\\n" "${place(block)}"`, here(block.text))
     }
     const path = `${join(ROOT, "node_modules/.bin")}:${process.env["PATH"]}`
-    const shell = spawn("bash", ["-s"], { cwd: folder, env: { PATH: path, HOME: folder }, stdio: ["pipe", "pipe", "pipe"] })
+    const env = { ...at.place, PATH: path, HOME: folder, npm_config_update_notifier: "false" }
+    const child = spawn(shell, ["-s"], { cwd, env, stdio: ["pipe", "pipe", "pipe"] })
     let output = ""
-    for (const stream of [shell.stdout, shell.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
-    shell.stdin.end(script.join("\n"))
-    const ended = new Promise<number | null>((resolve) => shell.on("close", resolve))
-    const code = await within("the end of the commands", ended, 3 * PATIENCE_MS).finally(() => shell.kill("SIGKILL"))
+    for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
+    child.stdin.end(script.join("\n"))
+    const ended = new Promise<number | null>((resolve) => child.on("close", resolve))
+    const code = await within("the end of the commands", ended, 3 * PATIENCE_MS).finally(() => child.kill("SIGKILL"))
     assert.strictEqual(code, 0, output)
     return new Map(output.split(/^#### /m).slice(1).map((part) => {
       const end = part.indexOf("\n")
@@ -63,31 +85,35 @@ describe("on a server", () => {
     }))
   }
 
-  it("the README's conversation and the guide work when they are pasted", async ({ skip }) => {
+  it("the README's blocks work in a new terminal, twice in a row, and so does the guide after them", async ({ skip }) => {
     if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
-    const all = blocksOf("README.md")
-    const first = all.findIndex(({ text }) => text.startsWith("BASE="))
-    const last = all.findIndex(({ text }) => text.startsWith("node echo.mjs"))
-    assert.isTrue(first > 0 && last > first)
+    const cwd = checkout()
+    const readme = conversation()
     const guide = blocksOf("docs/guide.md")
     const groups = guide.find(({ text }) => text.includes("Harbour watch")) ?? assert.fail("no block makes a group")
     const groupsAgain = { ...groups, line: groups.line + 0.5 }
-    const blocks = [...all.slice(first, last + 1), ...guide.flatMap((block) => block === groups ? [groups, groupsAgain] : [block])]
-    const printed = await paste(blocks)
+    const blocks = [...readme, ...guide.flatMap((block) => block === groups ? [groups, groupsAgain] : [block])]
+    const first = await paste(readme, { cwd, shell: "sh" })
+    const printed = await paste(blocks, { cwd })
     const output = [...printed.values()].join("")
     assert.strictEqual(printed.size, blocks.filter(({ language }) => language === "sh").length, output)
 
     // The guide shows one refusal, and nothing else is refused.
-    const refusals = Array.from(output.matchAll(/"code":"(\w+)"/g), ([, code]) => code)
-    assert.deepStrictEqual(refusals, ["BLOCKED"], output)
-    const about = (word: string): string => {
-      const block = blocks.find(({ language, text }) => language === "sh" && text.includes(word)) ?? assert.fail(`no block has ${word}`)
-      return printed.get(place(block)) ?? ""
-    }
-    assert.include(about("hello-1"), `"text":"Hello, bob!"`)
-    assert.include(about("hello-1"), `{"acked":1}`)
-    assert.include(about("hello-2"), `"text":"Hello, ada!"`)
-    assert.include(about("echo.mjs"), "You wrote: Are you there?")
+    const refusals = (text: string) => Array.from(text.matchAll(/"code":"(\w+)"/g), ([, code]) => code)
+    assert.deepStrictEqual(refusals([...first.values()].join("")), [])
+    assert.deepStrictEqual(refusals(output), ["BLOCKED"], output)
+    const about = (word: string, of = printed): string => of.get(place(blockOf(blocks, word))) ?? ""
+    assert.match(about("agents create ada bob", first), /^ada  ac_\S+\nbob  ac_\S+\n\{.*"text":"Hello, bob!"/)
+    assert.include(about("hello-2", first), `{"acked":1}`)
+    assert.match(about("register cleo", first), /^cleo  ac_\S+\n$/m)
+    // The second time, the keys are kept, and a repeated send gets the first message.
+    const idOf = (text: string) => /"id":"(msg_[^"]+)"/.exec(text)?.[1] ?? assert.fail(text)
+    assert.notInclude(about("agents create ada bob"), "ac_")
+    assert.strictEqual(idOf(about("agents create ada bob")), idOf(about("agents create ada bob", first)))
+    assert.match(about("hello-2"), /^There is no delivery_id in: \[\]$/m)
+    assert.strictEqual(about("register cleo").trim(), about("register cleo", first).trim())
+    for (const of of [first, printed]) assert.include(about("echo.mjs", of), "You wrote: Are you there?")
+
     assert.include(about(`"display_name":"Ada"`), `"description":"Watches the harbour"`)
     assert.include(about("/v1/directory"), `"handle":"ada"`)
     const groupsOf = [groups, groupsAgain].map((block) => {
@@ -105,22 +131,55 @@ describe("on a server", () => {
     const [once, again] = about("lighthouse").trim().split("\n")
     assert.strictEqual(again, once)
     assert.include(about("next_cursor"), `"conversations":[{`)
+
+    // What they have written is in folders that git ignores.
+    const written = readdirSync(cwd, { recursive: true, encoding: "utf8" }).filter((name) => !/^(node_modules|package\.json)/.test(name) && name !== "data")
+    assert.includeMembers(written, ["data/keys", "data/echo.mjs", "data/receiver.mjs", "data/ships.txt"])
+    const ignored = spawnSync("git", ["check-ignore", "--no-index", "--stdin"], { cwd: ROOT, input: [...written, PACKED].join("\n"), encoding: "utf8" })
+    // Without git, or outside its checkout, nobody can commit them.
+    if (ignored.status === 0 || ignored.status === 1) assert.deepStrictEqual(ignored.stdout.trim().split("\n"), [...written, PACKED])
   })
 
-  it("the README's registration keeps the keys when it is pasted again, and says why an agent is refused", async ({ skip }) => {
+  it("the README's registration says why an agent is refused", async ({ skip }) => {
     if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
-    const block = blocksOf("README.md").find(({ text }) => text.startsWith("BASE=")) ?? assert.fail("no block registers")
-    // Agents of this test alone, as the other one needs ada and bob to be new.
-    const registration = { ...block, text: block.text.replace("register ada", "register adele").replace("register bob", "register bruno") }
-    const shown = { ...block, text: `echo "keys: $ADA $BOB"` }
-    const blocks = [registration, shown, registration, shown].map((one, i) => ({ ...one, line: i }))
-    const [first, keys, second, same] = [...(await paste(blocks)).values()].map((text) => text.trim())
-    assert.match(keys ?? "", /^keys: ac_\S+ ac_\S+$/)
-    assert.deepStrictEqual([first, second, same], ["", "", keys])
-    const other = [...(await paste([registration])).values()].join("")
-    const refusals = Array.from(other.matchAll(/^There is no pending_id in: (.*)$/gm), ([, answer]) => JSON.parse(answer ?? "") as object)
-    const taken = { code: "HANDLE_TAKEN", message: new HandleTaken().message }
-    assert.deepStrictEqual(refusals, [taken, taken], other)
+    const cwd = checkout()
+    const [block, second] = [blockOf(conversation(), "register cleo"), blockOf(conversation(), "field() {")]
+    const [field = assert.fail("no field()")] = /^field\(\) \{[^]*?^\}$/m.exec(second.text) ?? []
+    // An agent of this test alone, as the other one needs cleo to be new.
+    const registration = { ...block, text: block.text.replaceAll("cleo", "clio").replace(/\ngrep clio .*$/, "") }
+    const shown = { ...block, text: "wc -l < data/keys" }
+    const before = { ...block, text: `BASE=${server.url}\n${field}` }
+    const printed = await paste(
+      [before, registration, shown, { ...block, text: ": > data/keys" }, { ...registration, text: `${registration.text} || true` }, shown]
+        .map((one, i) => ({ ...one, line: i })),
+      { cwd }
+    )
+    const [, made, lines, , refused = "", left] = [...printed.values()].map((text) => text.trim())
+    assert.deepStrictEqual([made, lines, left], ["", "1", "0"])
+    assert.deepStrictEqual(JSON.parse(/^There is no pending_id in: (.*)$/.exec(refused)?.[1] ?? refused), {
+      code: "HANDLE_TAKEN",
+      message: new HandleTaken().message
+    })
+  })
+
+  it("the commands in the README's sentences exist, and its blocks are those that are tried here", async () => {
+    const { prose } = parse("README.md")
+    const { scripts, version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+      readonly scripts: Readonly<Record<string, string>>
+      readonly version: string
+    }
+    assert.include(prose, `npx ./${PACKED}`)
+    assert.strictEqual(PACKED, `parley-${version}.tgz`)
+    const named = Array.from(prose.matchAll(/`(?:[A-Z_]+=\S+ )*npm (?:run )?([\w:]+)(?: -- ([^`]*))?`/g), ([, name = "", rest]) => ({ name, rest }))
+    assert.isAtLeast(named.length, 6)
+    for (const { name, rest } of named) {
+      if (!["ci", "pack", "install"].includes(name)) assert.property(scripts, name)
+      if (name !== "admin") continue
+      const tried = await adminHere({}, ...(rest ?? "").split(" ").filter((word) => word !== "--help"), "--help")
+      assert.strictEqual(tried.code, 0, rest)
+    }
+    const others = blocksOf("README.md").filter((block) => !conversation().some(({ line }) => line === block.line))
+    assert.deepStrictEqual(others.map(({ text }) => text.split(" ").slice(0, 3).join(" ")), ["npm ci\nnpm start", "claude mcp add"])
   })
 
   it("the secrets of Compose are made once, when the lines are pasted again too, and for the owner alone", ({ skip }) => {
@@ -144,11 +203,11 @@ describe("on a server", () => {
     if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
     const without = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "" } })
     try {
-      const registration = blocksOf("README.md").find(({ text }) => text.startsWith("BASE=")) ?? assert.fail("no block registers")
       const guide = blocksOf("docs/guide.md")
-      const [receiver, hook] = [guide.find(({ file }) => file === "receiver.mjs"), guide.find(({ text }) => text.includes("node receiver.mjs"))]
-      if (receiver === undefined || hook === undefined) return assert.fail("the guide has no receiver")
-      const printed = (await paste([registration, receiver, hook], without)).get(place(hook)) ?? ""
+      const [receiver, hook] = [guide.find(({ file }) => file === "data/receiver.mjs"), blockOf(guide, "node data/receiver.mjs")]
+      if (receiver === undefined) return assert.fail("the guide has no receiver")
+      const before = [blockOf(conversation(), "agents create"), blockOf(conversation(), "field() {")]
+      const printed = (await paste([...before, receiver, hook], { at: without, cwd: checkout() })).get(place(hook)) ?? ""
       assert.match(printed, /^There is no webhook\. .*WEBHOOK_ALLOW_PRIVATE=loopback npm start$/m)
       assert.include(printed, "There is no secret in: ")
     } finally {

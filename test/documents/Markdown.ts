@@ -35,7 +35,7 @@ export const parse = (document: string): { readonly prose: string; readonly bloc
     if (fence === null) (open?.lines ?? prose).push(line)
     else if (open === undefined) open = { line: index + 1, language: fence[1] ?? "", lines: [] }
     else {
-      const file = Array.from(prose.join("\n").matchAll(/`(\w+\.mjs)`/g)).at(-1)?.[1]
+      const file = Array.from(prose.join("\n").matchAll(/`([\w/]+\.mjs)`/g)).at(-1)?.[1]
       blocks.push({ document, line: open.line, language: open.language, text: open.lines.join("\n"), file })
       open = undefined
     }

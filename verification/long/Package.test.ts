@@ -5,6 +5,7 @@ import { chmodSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync,
 import { isBuiltin } from "node:module"
 import { tmpdir } from "node:os"
 import { delimiter, dirname, join, resolve } from "node:path"
+import { NEEDED } from "../../runners/node-version.js"
 import { eventually } from "../../test/support/Eventually.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
@@ -13,6 +14,7 @@ const NPM = spawnSync("npm", ["--version"]).status === 0
 
 interface Manifest {
   readonly version: string
+  readonly engines: { readonly node: string }
   readonly dependencies: Readonly<Record<string, string>>
   readonly devDependencies: Readonly<Record<string, string>>
 }
@@ -113,12 +115,19 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
     assert.strictEqual(said.stderr.trimEnd().split("\n").length, 1)
   })
 
-  it("says in one line that Node is too old", ({ skip }) => {
+  it("says in one line that Node is too old, and prints help and the version all the same", ({ skip }) => {
     const env = { PATH: OLD_NODE }
     const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
     if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
     const { status, stderr } = spawnSync(bin, ["start"], { cwd: folder, env, encoding: "utf8" })
     assert.strictEqual(status, 1)
     assert.strictEqual(stderr, `Parley needs Node 24.11 or newer and this is ${version.slice(1)}. Get it from https://nodejs.org and try again.\n`)
+    // npm says the same when it begins to install the package, as for npx, which is a minute earlier.
+    assert.strictEqual(manifest.engines.node, `>=${NEEDED}`)
+    for (const [flag, printed] of [["--version", `parley ${manifest.version}\n`], ["--help", "DESCRIPTION\n"]] as const) {
+      const { status, stderr, stdout } = spawnSync(bin, [flag], { cwd: folder, env, encoding: "utf8" })
+      assert.deepStrictEqual([status, stderr], [0, ""])
+      assert.isTrue(stdout.startsWith(printed), stdout)
+    }
   })
 })

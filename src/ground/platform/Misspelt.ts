@@ -72,8 +72,8 @@ const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
 }
 
 /**
- * The most similar of these names: the name itself, a name that it abbreviates, or one in which two of each eight letters are wrong.
- * Undefined if none is so similar.
+ * The most similar of these names: the name itself, a name that it abbreviates, or one in which one of four letters is wrong. In a short
+ * name, one letter may be missing or added. Undefined if no name is so similar.
  */
 export const similar = (name: string, rights: ReadonlyArray<string>): string | undefined => {
   const nearest = nearestOf(name, rights)
