@@ -10,7 +10,7 @@ const OPENS = /\bcreateServer\(|new WebSocketServer\(|new EventStream\(|HttpServ
 
 const table = (): ReadonlyArray<ReadonlyArray<string>> => {
   const text = readFileSync(join(ROOT, "docs/architecture.md"), "utf8")
-  const section = text.slice(text.indexOf("## What a peer can make a node hold"), text.indexOf("## What happens when a node dies"))
+  const section = text.slice(text.indexOf("## What a peer can make a node hold"), text.indexOf("## Reads of more than 256 kB"))
   return section.split("\n").filter((line) => line.startsWith("| ") && !line.startsWith("| door") && !line.startsWith("| ---"))
     .map((line) => line.slice(2, -2).split(" | "))
 }

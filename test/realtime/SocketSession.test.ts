@@ -44,7 +44,8 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
     acknowledged: [] as Array<number>,
     looked: [] as Array<string>,
     failing: 0,
-    gate: undefined as Deferred.Deferred<void> | undefined
+    gate: undefined as Deferred.Deferred<void> | undefined,
+    slot: undefined as Deferred.Deferred<void> | undefined
   }
   const ids = makeDeliveryIds(Buffer.alloc(32, 7))
   // Only what a SocketSession asks of it.
@@ -80,7 +81,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   const mutes = agent.mutes = new MuteSet(() => clock.currentTimeMillisUnsafe())
   const session = new SocketSession(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
     deliveries,
-    inSlot: (_, query) => query,
+    inSlot: (_, query) => state.slot === undefined ? query : Effect.andThen(Deferred.await(state.slot), query),
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
     held: boundless(),
@@ -124,6 +125,19 @@ describe("SocketSession", () => {
       hint(252)
       assert.deepStrictEqual(said(), upTo(252))
       assert.deepStrictEqual(state.acknowledged, [])
+    }))
+
+  it.effect("reads no page if the socket closed while it waited for a slot", () =>
+    Effect.gen(function*() {
+      const { session, socket, state } = yield* open({ backlog: 3 })
+      const slot = state.slot = yield* Deferred.make<void>()
+      session.start()
+      yield* TestClock.adjust(1)
+      session.close({ code: 1001, text: "gone" })
+      session.ended()
+      yield* Deferred.succeed(slot, undefined)
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual([state.reads, socket.sent], [[], []])
     }))
 
   it.effect("steps over what was delivered elsewhere", () =>
