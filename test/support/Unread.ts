@@ -29,13 +29,13 @@ export class UnreadConnections {
 
 /** The head of a request, with what follows it. */
 export const getOf = (path: string, key?: string, more: ReadonlyArray<string> = []): string =>
-  [`GET ${path} HTTP/1.1`, "host: parley", ...(key === undefined ? [] : [`authorization: Bearer ${key}`]), ...more, "", ""].join("\r\n")
+  [`GET ${path} HTTP/1.1`, "host: 127.0.0.1", ...(key === undefined ? [] : [`authorization: Bearer ${key}`]), ...more, "", ""].join("\r\n")
 
 export const postOf = (path: string, body: object, key: string): string => {
   const text = JSON.stringify(body)
   return [
     `POST ${path} HTTP/1.1`,
-    "host: parley",
+    "host: 127.0.0.1",
     `authorization: Bearer ${key}`,
     "accept: application/json, text/event-stream",
     `content-length: ${Buffer.byteLength(text)}`,
