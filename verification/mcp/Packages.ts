@@ -5,5 +5,5 @@ export const CONFORMANCE: Program = { package: "@modelcontextprotocol/conformanc
 export const INSPECTOR: Program = { package: "@modelcontextprotocol/inspector", version: "2.12.0", program: "mcp-inspector", printsVersion: false }
 export const MCP_REMOTE: Program = { package: "mcp-remote", version: "0.15.1", program: "mcp-remote", printsVersion: false }
 
-/** Libraries that receive events of `/mcp`: a client with a webhook, and a verifier. */
-export const EVENT_CLIENTS = ["@ai-sdk/mcp@2.0.99", "standardwebhooks@1.1.1"]
+/** Libraries that receive events of `/mcp`, and posts of webhooks: a client with a webhook, and two verifiers. */
+export const RECEIVERS = ["@ai-sdk/mcp@2.0.99", "standardwebhooks@1.1.1", "svix@2.5.0"]

@@ -8,17 +8,18 @@ import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
 import { eventClients } from "./EventClients.ts"
-import { CONFORMANCE, EVENT_CLIENTS, INSPECTOR, MCP_REMOTE } from "./Packages.ts"
+import { CONFORMANCE, INSPECTOR, MCP_REMOTE, RECEIVERS } from "./Packages.ts"
 import { handleOver } from "./Stdio.ts"
+import { webhookLibraries } from "./WebhookLibraries.ts"
 
 /**
  * `npm run test:mcp`: holds `/mcp` against programs of others, unmodified: MCP's conformance suite, its inspector, mcp-remote in front of
- * a client that starts programs, and the AI SDK and Standard Webhooks as receivers of events. npm fetches them into a folder of its own.
+ * a client that starts programs, and the AI SDK and libraries of Standard Webhooks as receivers. npm fetches them into a folder of its own.
  * Exits with 1 if one fails; expected-failures.yml lists what the suite asks for that this server does not have.
  */
 
 const ROOT = resolve(import.meta.dirname, "../..")
-const PACKAGES = [...EVENT_CLIENTS, ...[CONFORMANCE, INSPECTOR, MCP_REMOTE].map(({ package: name, version }) => `${name}@${version}`)]
+const PACKAGES = [...RECEIVERS, ...[CONFORMANCE, INSPECTOR, MCP_REMOTE].map(({ package: name, version }) => `${name}@${version}`)]
 const MINUTES_10 = 600_000
 
 let failures = 0
@@ -106,6 +107,8 @@ const proxy = withKey(front, port, key)
 verdict("mcp-remote in front of a client that starts programs", await remote(folder, `${direct}/mcp`, key, handle))
 verdict("the inspector lists the tools", await inspector(folder, `${direct}/mcp`, key))
 verdict("the AI SDK subscribes to events, and receives and verifies one", await eventClients(folder, direct, [writer, agent]))
+// The writer has written, so the agent may answer.
+verdict("the libraries of Standard Webhooks verify posts of webhooks", await webhookLibraries(folder, direct, [agent, writer]))
 verdict("the conformance suite fails only where expected", await conformance(folder, `http://127.0.0.1:${front}/mcp`))
 
 proxy.close()
