@@ -13,6 +13,7 @@ import { type OperatorCommand, OperatorRefused } from "#doors/admin/OperatorComm
 import { Config, type Settings } from "#ground/platform/Config"
 import * as DatabaseClock from "#ground/database/DatabaseClock"
 import { DataDir, DataDirInUse } from "#ground/platform/DataDir"
+import { closedTo, foreignTo } from "#ground/platform/disk/Folder"
 import { Ids } from "#ground/platform/Ids"
 import * as Migrations from "#ground/database/Migrations"
 import { databaseIsNew } from "#ground/database/Pglite"
@@ -33,6 +34,8 @@ const database = (config: Settings) =>
 
 /** The services for commands that are carried out in this process, until the scope ends. */
 const services = Effect.fnUntraced(function*(config: Settings) {
+  const closed = config.DATABASE_URL === undefined ? closedTo(config.DATA_DIR) : undefined
+  if (closed !== undefined) return yield* new OperatorRefused({ message: `DATA_DIR ${resolve(config.DATA_DIR)} cannot be used: ${closed}` })
   if (config.DATABASE_URL === undefined && databaseIsNew({ dataDir: config.DATA_DIR })) {
     return yield* new OperatorRefused({
       message: `There is no database in ${resolve(config.DATA_DIR)}: set DATA_DIR or DATABASE_URL as for the server, or start the server once.`
@@ -40,7 +43,9 @@ const services = Effect.fnUntraced(function*(config: Settings) {
   }
   return yield* Layer.build(Layer.merge(Admin.layer, AuditLog.layer).pipe(
     Layer.provideMerge(database(config)),
-    Layer.provide(Layer.mergeAll(Ids.layer, layerLogger)),
+    Layer.provide(Ids.layer),
+    // Commands that run here log in the same format as the servers.
+    Layer.provideMerge(layerLogger),
     Layer.provide(Layer.succeed(Config, config))
   ))
 })
@@ -79,6 +84,8 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
       message: "DATABASE_URL is set: a PostgreSQL is restored with pg_restore (docs/operations.md). Without DATABASE_URL this restores a server with a database of its own."
     })
   }
+  const foreign = closedTo(folder) ?? foreignTo(resolve(folder), process.geteuid?.() ?? 0)
+  if (foreign !== undefined) return yield* new OperatorRefused({ message: `${resolve(folder)} cannot be used: ${foreign}` })
   const unpacked = yield* unpack(file, folder)
   const { data, text } = yield* Effect.scoped(
     Effect.flatMap(here({ ...config, DATA_DIR: unpacked.dataDir }), (run) => run({ _tag: "Restored", operator }))

@@ -15,7 +15,8 @@ export const migrate = (): void => runToEnd(Effect.gen(function*() {
   yield* Effect.andThen(Migrations.run(), ClusterNode.migrate).pipe(
     Effect.provide(layerPg({ url: config.DATABASE_URL, poolSize: 2 }).pipe(
       Layer.provide(warnings),
-      Layer.provide(layerLogger),
+      // The migrations log too, in the same format as the servers.
+      Layer.provideMerge(layerLogger),
       Layer.provide(Layer.succeed(Config, config))
     ))
   )

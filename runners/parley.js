@@ -6,6 +6,9 @@ const { commands } = await import("./Commands.ts")
 const args = process.argv.slice(2)
 const [name, ...others] = args
 
+// Only this user may read what Parley writes. The programs that `connect` starts keep the user's own mask.
+if (name !== "connect") process.umask(0o077)
+
 // A subcommand without arguments skips the argument parser, which takes a tenth of a second to load.
 if (others.length === 0 && Object.hasOwn(commands, name)) {
   await commands[name]()

@@ -7,6 +7,7 @@ import * as Http from "./Http.ts"
 import { Config, ConfigInvalid, type Settings } from "#ground/platform/Config"
 import * as DatabaseClock from "#ground/database/DatabaseClock"
 import { sharedDirIsUsable } from "#ground/platform/DataDir"
+import * as DiskSpace from "#ground/platform/disk/DiskSpace"
 import { HttpServer } from "#ground/http/HttpServer"
 import { addressIsFree } from "#ground/http/Listening"
 import { Ids } from "#ground/platform/Ids"
@@ -70,6 +71,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(Migrations.layer),
       Layer.provide(config.DATABASE_URL === undefined ? Layer.empty : timed),
       Layer.provide(kind.database(config)),
+      Layer.provide(DiskSpace.layer),
       Layer.provide(Layer.effectDiscard(Effect.andThen(addressIsFree, sharedDirIsUsable))),
       Layer.provide(kind.own),
       Layer.provide([Readiness.layer, StallGuard.layer]),

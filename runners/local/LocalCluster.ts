@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { closeSync, openSync } from "node:fs"
-import { chmod, mkdir, readFile, rm, writeFile } from "node:fs/promises"
+import { chmod, readFile, rm, writeFile } from "node:fs/promises"
 import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
+import { makeFolder, reasonOf } from "#ground/platform/disk/Folder"
 import manifest from "../../package.json" with { type: "json" }
 import { Balancer } from "./Balancer.ts"
 import { type NodeMetrics, type NodeView, parseMetrics } from "./ClusterTable.ts"
@@ -267,7 +268,11 @@ const claim = async (folder: string): Promise<void> => {
     throw new CannotStart(`${folder} is in use by another cluster (process ${owner}): stop it, or set DATA_DIR.`)
   }
   await rm(folder, { recursive: true, force: true })
-  await mkdir(folder, { recursive: true })
+  try {
+    makeFolder(folder, 0o700)
+  } catch (error) {
+    throw new CannotStart(`${folder} cannot be used: ${reasonOf(error)}`)
+  }
   // Private, because mail with one-time codes is stored in it.
   await chmod(folder, 0o700)
   await writeFile(file, String(process.pid))

@@ -75,9 +75,9 @@ describe("CommitQueue", () => {
       )
       yield* submitAll(group, [1])
       assert.deepStrictEqual(readiness.reasons(), [])
-      code = "53100"
+      code = "53200"
       yield* submitAll(group, [1])
-      assert.match(readiness.reasons().join(), /^Commits of test fail: the database has no room .*53100/)
+      assert.match(readiness.reasons().join(), /^Commits of test fail: the database has no room .*53200/)
       code = undefined
       yield* submitAll(group, [1])
       assert.deepStrictEqual(readiness.reasons(), [])

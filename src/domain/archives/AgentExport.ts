@@ -5,6 +5,7 @@ import { appendFile, mkdir, open, readdir, readFile, rename, rm, stat, truncate,
 import * as path from "node:path"
 import { filesAt, writeTar } from "#ground/files/Tar"
 import { lockFile } from "#ground/platform/DataDir"
+import { makeFolder } from "#ground/platform/disk/Folder"
 import { AVATAR, type Place } from "./AgentPages.ts"
 import { Tables } from "#ground/database/Tables"
 import { exportedFiles } from "./AgentTables.ts"
@@ -178,7 +179,7 @@ const locked = (folder: string) =>
   Effect.acquireRelease(
     Effect.gen(function*() {
       const file = path.join(folder, LOCK)
-      yield* io(() => mkdir(folder, { recursive: true, mode: 0o700 }))
+      yield* io(async () => makeFolder(folder, 0o700))
       const held = yield* io(async () => lockFile(file, 0))
       // A holder removes the lock file when it ends. If that has just happened, this process has locked a deleted file.
       if (held !== undefined && existsSync(file)) return { file, held }

@@ -1,8 +1,9 @@
 import { Cause, Effect, Exit, Layer, Result, Schema } from "effect"
 import { chmodSync, rmSync } from "node:fs"
 import { connect, createServer, type Socket } from "node:net"
-import { join, relative, resolve } from "node:path"
+import { dirname, join, relative, resolve } from "node:path"
 import { DataDir } from "#ground/platform/DataDir"
+import { ownerInWords } from "#ground/platform/disk/Folder"
 import { Operator } from "./Operator.ts"
 import { OperatorAnswer, OperatorCommand, OperatorRefused } from "./OperatorCommand.ts"
 
@@ -149,7 +150,7 @@ const knock = (path: string): Effect.Effect<Socket | undefined, OperatorRefused>
           ? Effect.succeed(undefined)
           : Effect.fail(new OperatorRefused({
             message: error.code === "EACCES"
-              ? "The server belongs to another user: run this command as that user."
+              ? `The server belongs to another user: ${ownerInWords(dirname(path))}.`
               : `The server's admin socket cannot be reached: ${error.message}`
           }))
       )

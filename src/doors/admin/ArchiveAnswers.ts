@@ -1,14 +1,23 @@
-import { Effect, type Schema } from "effect"
+import { Cause, Effect, Exit, type Schema } from "effect"
 import { AgentPages } from "#domain/archives/AgentPages"
 import { backUp } from "#domain/archives/Backup"
 import { AgentAdmin } from "#doors/operator/AgentAdmin"
-import { AuditLog } from "#doors/operator/AuditLog"
+import { AuditLog, withoutAddresses } from "#doors/operator/AuditLog"
 import { RestoredCounters } from "#doors/operator/RestoredCounters"
 import { Database } from "#ground/database/Sql"
 import { folderOf } from "#ground/files/Blobs"
 import { Config } from "#ground/platform/Config"
 import { type Answers, findAgent, refuse } from "./Answers.ts"
 import { plain } from "./Lines.ts"
+
+/** The longest detail of a backup in the audit log, in UTF-16 units. */
+const DETAIL_LENGTH = 1_000
+
+/** Why a backup has failed, in a sentence. */
+const whyOf = (cause: Cause.Cause<{ readonly message: string }>): string => {
+  if (Cause.hasInterruptsOnly(cause)) return "the command ended before the backup was complete"
+  return cause.reasons.find(Cause.isFailReason)?.error.message ?? "a defect, which the log of the server has"
+}
 
 /** The commands about backups, restored databases and exports. */
 export const archiveAnswers = Effect.gen(function*() {
@@ -31,10 +40,21 @@ export const archiveAnswers = Effect.gen(function*() {
           "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
         )
       }
-      yield* audit.note({ operator, action: "backup", handle: null, detail: null })
+      const noted = (action: string, detail: string) =>
+        audit.note({ operator, action, handle: null, detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH) })
+      // The backup itself has this row. The row of its outcome comes after its end.
+      yield* noted("begin backup", target)
       const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
       const made = yield* Effect.catchTag(
-        backUp({ target, database: database.backup, schema: yield* schema, store }),
+        backUp({ target, database: database.backup, schema: yield* schema, store }).pipe(
+          Effect.onExit((exit) =>
+            Effect.catch(
+              Exit.isSuccess(exit)
+                ? noted("backup", `${target}: ${exit.value.bytes} bytes`)
+                : noted("refused backup", `${target}: ${whyOf(exit.cause)}`),
+              (error) => Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
+            ))
+        ),
         "BackupRefused",
         ({ message }) => refuse(message)
       )

@@ -1,7 +1,7 @@
 import { Clock, Effect, Fiber, FiberSet, Redacted } from "effect"
 import { HttpServerResponse } from "effect/http"
 import * as PrometheusMetrics from "effect/observability/PrometheusMetrics"
-import { SqlClient } from "effect/sql"
+import { SqlClient, SqlError } from "effect/sql"
 import { timingSafeEqual } from "node:crypto"
 import { HttpApiBuilder } from "effect/http-api"
 import { Config } from "#ground/platform/Config"
@@ -10,7 +10,9 @@ import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Pages, wantsPage } from "#doors/pages/Pages"
 import { LogThrottle, MINUTE_MS } from "#ground/platform/LogThrottle"
 import { Readiness } from "#ground/platform/Readiness"
+import { saysNoSpace } from "#ground/platform/disk/DiskSpace"
 import { Database } from "#ground/database/Sql"
+import { noSpace } from "#ground/database/SqlValues"
 import { metricsText, socketsOpen } from "#ground/platform/Metrics"
 import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
 import { Unauthorized, UpgradeRequired } from "#ground/wire/WireError"
@@ -61,7 +63,9 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
           })),
         Effect.timeout(STORAGE_TIMEOUT),
         Effect.match({
-          onFailure: () => "The database does not answer or does not commit. Check the database and the network to DATABASE_URL.",
+          onFailure: (error) => SqlError.isSqlError(error) && noSpace(error) !== undefined
+            ? `The database cannot write: ${noSpace(error)}. Free some space.`
+            : "The database does not answer or does not commit. Check the database and the network to DATABASE_URL.",
           onSuccess: ([row]) =>
             row?.locked === true ? "The database takes no writes: DATABASE_URL leads to a standby, or it is read only." : undefined
         })
@@ -94,7 +98,9 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
         ))
       .handle("ready", () =>
         Effect.flatMap(storageProblem, (problem) => {
-          const reasons = problem === undefined ? readiness.reasons() : [problem, ...readiness.reasons()]
+          const isFull = problem !== undefined && saysNoSpace(problem)
+          const others = readiness.reasons().filter((reason) => !isFull || !saysNoSpace(reason))
+          const reasons = problem === undefined ? others : [problem, ...others]
           return reasons.length === 0
             ? Effect.succeed({ status: "ready" as const })
             : Effect.fail(new NotReady({ details: { reason: reasons.join(" ") } }))

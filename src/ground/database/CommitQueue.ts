@@ -1,14 +1,16 @@
 import { Cause, Clock, Effect, Exit, Option } from "effect"
-import type { SqlError } from "effect/sql"
+import { SqlError } from "effect/sql"
 import { commitMeters } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { isTracing, type TraceContext, traceTime } from "#ground/platform/Tracing"
+import { FullDisk } from "#ground/platform/disk/DiskSpace"
 import { Readiness } from "#ground/platform/Readiness"
 import { LogThrottle } from "#ground/platform/LogThrottle"
 import { type ItemTrace, traceBatch } from "./BatchTrace.ts"
 import { BlockedItems, type Locks } from "./BlockedItems.ts"
 import { type CommitFailure, failureOf, maySucceedLater, outOfRoom } from "./CommitFailure.ts"
 import { AnswerTimeout } from "./SqlPostgres.ts"
+import { noSpace } from "./SqlValues.ts"
 import { HELD_MS, Unavailable } from "#ground/wire/WireError"
 import { isStatementDefect } from "#ground/wire/WireErrors"
 
@@ -131,6 +133,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   let polling = false
 
   const countFailed = (failure: CommitFailure): Effect.Effect<void> => Effect.sync(() => meters.failed.at(failure).add())
+  const fullDisk = yield* FullDisk
   const lines = { failed: new LogThrottle(), full: new LogThrottle(), blocked: new LogThrottle(), late: new LogThrottle() }
 
   /** Settles one item. The rest of its batch is settled even if the callback throws. */
@@ -148,6 +151,9 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
 
   const fail = (batch: ReadonlyArray<Waiting<In, Out>>, cause: Cause.Cause<unknown>): Effect.Effect<void> => {
     for (const waiting of batch) settleItem(waiting, failed())
+    const error = cause.reasons.find(Cause.isFailReason)?.error
+    const full = SqlError.isSqlError(error) ? noSpace(error) : undefined
+    if (full !== undefined) return fullDisk.report("database", full)
     return lines.failed.log(Effect.logError(`A commit of ${options.name} failed`, cause))
   }
 
@@ -189,7 +195,8 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
           return countFailed("defect")
         }
         const state = outOfRoom(error)
-        if (state !== undefined) refused = { state, at: now() }
+        // `FullDisk` has the reason of a full disk.
+        if (state !== undefined && noSpace(error) === undefined) refused = { state, at: now() }
         return Effect.andThen(countFailed(failureOf(error)), afterFailure(batch, tries, error, cause))
       }
     })
@@ -367,7 +374,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     readiness.check(() => {
       const waited = oldest()
       if (refused !== undefined && now() - refused.at < OLD_MS) {
-        return `Commits of ${options.name} fail: the database has no room (disk, memory, connections) or refuses writes (SQLSTATE ${refused.state}).`
+        return `Commits of ${options.name} fail: the database has no room (memory, connections) or refuses writes (SQLSTATE ${refused.state}).`
       }
       return waited < OLD_MS
         ? undefined

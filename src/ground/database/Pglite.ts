@@ -3,6 +3,8 @@ import { NodeFS } from "@electric-sql/pglite/nodefs"
 import * as fs from "node:fs"
 import { open } from "node:fs/promises"
 import * as path from "node:path"
+import { freeBytes, noSpaceLeftOn, saysNoSpace } from "#ground/platform/disk/DiskSpace"
+import { makeFolder } from "#ground/platform/disk/Folder"
 import { PgliteSession } from "./PgliteSession.ts"
 import { PLANNER_SETTINGS } from "./SqlValues.ts"
 
@@ -152,17 +154,38 @@ const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !
   wal_sync_method: "fsync"
 })
 
+/** What a new database and its migrations take, 70 MB, with something to spare. */
+const NEW_DATABASE_BYTES = 80_000_000
+
+/** The bytes that are free on the disk of DATA_DIR. */
+const freeOn = (folder: string): number => freeBytes(path.dirname(folder))
+
+/** The disk of DATA_DIR is full. */
+export class NoSpaceLeft extends Error {
+  /** `why` says what did not fit. */
+  constructor(folder: string, why: string, options?: ErrorOptions) {
+    super(`${noSpaceLeftOn(path.dirname(folder), freeOn(folder))}: ${why}`, options)
+  }
+}
+
 /**
  * Creates the database's folder under another name and renames it at the end, so an interrupted creation is never
  * opened.
  */
-const makeFolder = async (folder: string): Promise<void> => {
+const makeDatabase = async (folder: string): Promise<void> => {
   const unfinished = `${folder}.creating`
   fs.rmSync(unfinished, { recursive: true, force: true })
-  fs.mkdirSync(path.dirname(folder), { recursive: true })
-  const made = await PGlite.create({ fs: new NodeFS(unfinished) })
-  await made.close()
-  await syncTree(unfinished)
+  makeFolder(path.dirname(folder), 0o700)
+  if (freeOn(folder) < NEW_DATABASE_BYTES) throw new NoSpaceLeft(folder, "a new database needs 80 MB")
+  fs.mkdirSync(unfinished, { mode: 0o700 })
+  try {
+    const made = await PGlite.create({ fs: new NodeFS(unfinished) })
+    await made.close()
+    await syncTree(unfinished)
+  } catch (error) {
+    // PGlite's own error does not say why it could not create a file.
+    throw freeOn(folder) < NEW_DATABASE_BYTES / 2 ? new NoSpaceLeft(folder, "the new database could not be completed") : error
+  }
   fs.renameSync(unfinished, folder)
   syncFolder(path.dirname(folder))
 }
@@ -214,7 +237,7 @@ export class PgliteDatabase {
   /** `onCheckpointDue` is called during a statement when enough WAL was written that a checkpoint should follow. */
   static async open(settings: PgliteSettings, onCheckpointDue: () => void = () => {}): Promise<PgliteDatabase> {
     const database = new PgliteDatabase(settings, onCheckpointDue)
-    if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeFolder(folderOf(settings.dataDir))
+    if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeDatabase(folderOf(settings.dataDir))
     await database.reopen()
     await database.#freezeTemplates()
     return database
@@ -287,6 +310,7 @@ export class PgliteDatabase {
     } catch (error) {
       files.abandon()
       const reason = complaints.join("; ").replace(/^.*?(FATAL|PANIC): +/, "") || String(error)
+      if (saysNoSpace(reason)) throw new NoSpaceLeft(folder, `the database could not be opened (${reason})`, { cause: error })
       throw new Error(`${folder} could not be opened: ${reason}`, { cause: error })
     }
     files.opened()

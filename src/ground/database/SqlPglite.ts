@@ -3,18 +3,20 @@ import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
 import { readdirSync } from "node:fs"
 import { join } from "node:path"
+import { freeBytes, FullDisk, saysNoSpace } from "#ground/platform/disk/DiskSpace"
 import { databaseTimes } from "#ground/platform/Metrics"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Blocked } from "#ground/platform/StallGuard"
-import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
+import { NoSpaceLeft, PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { type OnlineBackup, PgConnection, services } from "./Sql.ts"
-import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
+import { DatabaseFault, noSpace, type Outcome, sqlError } from "./SqlValues.ts"
 
 /** The one session of PGlite. A statement runs synchronously and blocks the event loop. */
 class PgliteConnection extends PgConnection {
   readonly #database: PgliteDatabase
-  #retryAt = 0
+  /** The last failed recovery. */
+  #failed: { readonly error: SqlError.SqlError; readonly at: number; readonly free: number } | undefined
 
   constructor(database: PgliteDatabase) {
     super()
@@ -55,16 +57,36 @@ class PgliteConnection extends PgConnection {
 
   readonly #recover = Effect.gen({ self: this }, function*() {
     const now = yield* Clock.currentTimeMillis
-    if (now < this.#retryAt) return yield* sqlError(new Error("PGlite crashed and could not be opened again"), "connect")
-    this.#retryAt = now + RECOVERY_INTERVAL_MILLIS
-    yield* Effect.logError("PGlite crashed; opening the database again")
+    const last = this.#failed
+    const isFull = last !== undefined && noSpace(last.error) !== undefined
+    const hasGained = isFull && this.#free() >= last.free + LOG_FILE_BYTES
+    if (last !== undefined && !hasGained && now < last.at + (isFull ? RECOVERY_IN_FULL_MILLIS : RECOVERY_INTERVAL_MILLIS)) {
+      return yield* last.error
+    }
+    // The line about the full disk says it, once a minute.
+    if (!isFull) yield* Effect.logError("PGlite crashed; opening the database again")
     yield* Effect.tryPromise({
       try: () => this.#database.reopen(),
       catch: (error) => sqlError(error, "connect")
-    })
-    this.#retryAt = 0
+    }).pipe(Effect.tapError((error) => Effect.sync(() => (this.#failed = { error, at: now, free: this.#free() }))))
+    if (isFull) yield* Effect.logInfo("The disk has space again, and the database is open")
+    this.#failed = undefined
     // Uninterruptible because two concurrent openings of the folder would corrupt it.
   }).pipe(Effect.uninterruptible)
+
+  /** The bytes that are free on the disk of DATA_DIR. */
+  #free(): number {
+    const { folder } = this.#database
+    return folder === undefined ? Infinity : freeBytes(folder)
+  }
+
+  /** Names the folder in a failure for lack of space. */
+  #explained(fault: DatabaseFault): DatabaseFault {
+    const { folder } = this.#database
+    return folder === undefined || (fault.code !== "53100" && !saysNoSpace(fault.message))
+      ? fault
+      : new DatabaseFault({ code: fault.code, message: new NoSpaceLeft(folder, fault.message).message })
+  }
 
   readonly checkpoint = this.#attempt(() => this.#database.checkpoint())
 
@@ -76,7 +98,7 @@ class PgliteConnection extends PgConnection {
       try {
         return Effect.succeed(statement(this.#database.session))
       } catch (error) {
-        return error instanceof DatabaseFault ? Effect.fail(sqlError(error, "execute")) : Effect.die(error)
+        return error instanceof DatabaseFault ? Effect.fail(sqlError(this.#explained(error), "execute")) : Effect.die(error)
       } finally {
         const took = now() - began
         databaseTimes.millis(took)
@@ -89,6 +111,9 @@ class PgliteConnection extends PgConnection {
 
 /** The pause after a failed recovery before the next attempt, because each attempt blocks the event loop. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
+/** The pause if the recovery failed because the disk is full. It ends earlier if the disk gains the space of a file of the log. */
+const RECOVERY_IN_FULL_MILLIS = 10_000
+const LOG_FILE_BYTES = 16_777_216
 /** How often a probe checks whether the current transaction has ended. */
 const BETWEEN_TRANSACTIONS = "5 millis"
 
@@ -123,6 +148,7 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
       (opened) => Effect.promise(() => close(opened))
     )
     const connection = new PgliteConnection(database)
+    const fullDisk = yield* FullDisk
     const turn = yield* Semaphore.make(1)
     /** Runs an effect while no other statement or transaction holds the connection. */
     const inTurn = <A, E, R>(effect: Effect.Effect<A, E, R>) => turn.withPermit(Effect.andThen(connection.ready, effect))
@@ -137,7 +163,10 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
     yield* checkpointDue.await.pipe(
       Effect.andThen(checkpointDue.close),
       Effect.andThen(inTurn(connection.checkpoint)),
-      Effect.catch((error) => Effect.logWarning("The database could not write a checkpoint", error.message)),
+      Effect.catch((error) => {
+        const full = noSpace(error)
+        return full === undefined ? Effect.logWarning("The database could not write a checkpoint", error.message) : fullDisk.report("database", full)
+      }),
       Effect.forever,
       Effect.forkScoped
     )

@@ -1,8 +1,10 @@
 import { Cause, Context, Effect } from "effect"
 import { SqlError } from "effect/sql"
+import { FullDisk } from "#ground/platform/disk/DiskSpace"
 import { LogThrottle } from "#ground/platform/LogThrottle"
 import { Unavailable } from "#ground/wire/WireError"
 import { isStatementDefect } from "#ground/wire/WireErrors"
+import { noSpace } from "./SqlValues.ts"
 
 /** Limits the log lines about failed statements, over all requests and jobs of the process. */
 export const SqlErrorLines = Context.Reference<LogThrottle>("parley/database/SqlUnavailable/SqlErrorLines", {
@@ -11,15 +13,22 @@ export const SqlErrorLines = Context.Reference<LogThrottle>("parley/database/Sql
 
 /**
  * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), whose `cause` is the error, and logs it, at most once a
- * second. A statement that the database rejects as invalid is a defect. A defect becomes a 500 with one log line where the request
- * ends.
+ * second. A full disk has one line a minute instead. A statement that the database rejects as invalid is a defect. A defect becomes a
+ * 500 with one log line where the request ends.
  */
 export const unavailable = (error: SqlError.SqlError | Cause.TimeoutError): Effect.Effect<never, Unavailable> =>
   SqlError.isSqlError(error) && isStatementDefect(error)
     ? Effect.die(error)
-    : Effect.flatMap(SqlErrorLines, (lines) =>
-      Effect.andThen(
-        lines.log(Effect.logWarning("A statement failed or took too long, and its caller fails with UNAVAILABLE", Cause.fail(error))),
-        // The cause is not enumerable, because it is not part of the wire's error.
-        Effect.fail(Object.defineProperty(new Unavailable(), "cause", { value: error }))
-      ))
+    : Effect.andThen(
+      logFailure(error),
+      // The cause is not enumerable, because it is not part of the wire's error.
+      Effect.suspend(() => Effect.fail(Object.defineProperty(new Unavailable(), "cause", { value: error })))
+    )
+
+const logFailure = (error: SqlError.SqlError | Cause.TimeoutError): Effect.Effect<void> => {
+  const full = SqlError.isSqlError(error) ? noSpace(error) : undefined
+  return full === undefined
+    ? Effect.flatMap(SqlErrorLines, (lines) =>
+      lines.log(Effect.logWarning("A statement failed or took too long, and its caller fails with UNAVAILABLE", Cause.fail(error))))
+    : Effect.flatMap(FullDisk, (disks) => disks.report("database", full))
+}

@@ -1,5 +1,6 @@
 import { SqlError } from "effect/sql"
 import { types } from "pg"
+import { saysNoSpace } from "#ground/platform/disk/DiskSpace"
 
 /**
  * Planner settings of every session. A prepared statement is often planned while its tables are empty, and keeps that
@@ -114,6 +115,16 @@ export class DatabaseFault extends Error {
     this.column = field(cause, "column")
     this.position = field(cause, "position")
   }
+}
+
+/** The SQLSTATE of a full disk. */
+const DISK_FULL = "53100"
+
+/** The message of an error that says that the disk of the database is full; undefined for every other error. */
+export const noSpace = ({ reason: { cause } }: SqlError.SqlError): string | undefined => {
+  if (!(cause instanceof DatabaseFault) || (cause.code !== DISK_FULL && !saysNoSpace(cause.message))) return undefined
+  // PostgreSQL may write its messages in another language.
+  return saysNoSpace(cause.message) ? cause.message : `no space left on the database's disk (${cause.message})`
 }
 
 const reason = (cause: DatabaseFault, operation: string): SqlError.SqlErrorReason => {

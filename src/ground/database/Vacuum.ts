@@ -1,8 +1,8 @@
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { statfsSync } from "node:fs"
 import { Config } from "#ground/platform/Config"
 import { databaseTimes, transactionAge, vacuumSkipped } from "#ground/platform/Metrics"
+import { FreeDisk } from "#ground/platform/disk/DiskSpace"
 import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { Database } from "./Sql.ts"
 
@@ -20,15 +20,6 @@ const FULL_COSTS = 4
 const FULL_ROOM = 3
 /** The free bytes that a vacuum leaves for the log of other statements: four files. PGlite crashes if a file of the log does not fit. */
 const RESERVE_BYTES = 64_000_000
-
-/** The bytes that are free on the disk of the database's folder. Infinity in memory, and on a file system that reports no size. */
-export const FreeDisk = Context.Reference<(folder: string | undefined) => number>("parley/database/Vacuum/FreeDisk", {
-  defaultValue: () => (folder) => {
-    if (folder === undefined) return Infinity
-    const { bavail, blocks, bsize } = statfsSync(folder)
-    return blocks === 0 ? Infinity : bavail * bsize
-  }
-})
 
 /** The disk has too little free space for a piece of work. The work was not begun. */
 export class DiskSpaceShort extends Data.TaggedError("DiskSpaceShort")<{

@@ -2,6 +2,7 @@ import { Context, Effect, type Scope } from "effect"
 import * as path from "node:path"
 import type { Readable } from "node:stream"
 import type { Settings } from "#ground/platform/Config"
+import { FullDisk, isNoSpace } from "#ground/platform/disk/DiskSpace"
 import { isBlank, withoutControls } from "#ground/wire/Text"
 import { type Forbidden, WireError } from "#ground/wire/WireError"
 
@@ -115,12 +116,25 @@ export class Blobs extends Context.Service<Blobs, {
   readonly signedFiles: SignedFiles | undefined
 }>()("parley/files/Blobs") {}
 
-/** Runs an operation of the store. A failure is logged and becomes `StorageUnavailable` (503). */
-export const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
+/**
+ * Runs an operation of the store at a place, which is named in the log if no space is left there. A failure is logged and becomes
+ * `StorageUnavailable` (503).
+ */
+export const attemptAt = (place: string) => <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
   Effect.catch(
     Effect.tryPromise({ try: run, catch: (error) => error }),
-    (error) => Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
+    (error) =>
+      isNoSpace(error)
+        ? Effect.flatMap(FullDisk, (disks) =>
+          Effect.andThen(
+            disks.report("files", `no space left on ${place}`),
+            Effect.fail(new StorageUnavailable({ message: "The file store has no space left: try again later." }))
+          ))
+        : Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
   )
+
+/** Runs an operation of a store that has no folder. */
+export const attempt = attemptAt("the file store")
 
 /** The file name that is used if the given name has no usable part. */
 const NAMELESS = "file"

@@ -5,7 +5,7 @@ import * as path from "node:path"
 import type { Readable } from "node:stream"
 import {
   AlreadyUploaded,
-  attempt,
+  attemptAt,
   Blobs,
   ChecksumMismatch,
   contentDisposition,
@@ -81,6 +81,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
     const ids = yield* Ids
     const { signedUrls } = yield* Secrets
     const root = folderOf(config)
+    const attempt = attemptAt(root)
     const incoming = path.join(root, "incoming")
     const fileOf = (id: string) => path.join(root, "files", id)
     const objectOf = (name: string) => path.join(root, name)

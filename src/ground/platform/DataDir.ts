@@ -4,6 +4,7 @@ import { hostname } from "node:os"
 import { DatabaseSync } from "node:sqlite"
 import * as path from "node:path"
 import { Config } from "./Config.ts"
+import { closedTo, closeToOthers, foreignTo, makeFolder, reasonOf, staysOpen } from "./disk/Folder.ts"
 
 /** DATA_DIR or SHARED_DIR cannot be created, written to, or locked. */
 export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
@@ -30,21 +31,6 @@ export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
 /** The folder inside DATA_DIR into which a restoration unpacks. It exists until the restoration is complete. */
 export const RESTORING = "restoring"
 
-const REASONS: Readonly<Record<string, string>> = {
-  EACCES: "permission denied",
-  EPERM: "permission denied",
-  EROFS: "its file system is read-only",
-  ENOTDIR: "a part of the path is a file",
-  EEXIST: "it is a file",
-  ENOSPC: "the disk is full",
-  EDQUOT: "the disk quota is used up"
-}
-
-const reasonOf = (error: unknown): string => {
-  const code: unknown = Reflect.get(Object(error), "code")
-  return (typeof code === "string" ? REASONS[code] : undefined) ?? (error instanceof Error ? error.message : String(error))
-}
-
 /**
  * For how many milliseconds a process retries to take the lock. SQLite takes an exclusive lock in steps. If several
  * processes start at once, each may hold a first step that blocks the others. Without retries all of them could fail.
@@ -68,8 +54,11 @@ export class DataDir extends Context.Service<DataDir, {
         const absolute = path.resolve(folder)
         yield* Effect.try({
           try: () => prepare(absolute, 0o700),
-          catch: (error) => new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: reasonOf(error) })
-        })
+          catch: (error) => new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: closedTo(absolute) ?? reasonOf(error) })
+        }).pipe(Effect.flatMap((self) => {
+          const reason = foreignTo(absolute, self)
+          return reason === undefined ? Effect.void : new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason })
+        }))
         const has = (name: string): boolean => fs.existsSync(path.join(absolute, name))
         // A restoration moves the database into DATA_DIR last. Without this check, the server would create an empty database.
         if (has(RESTORING) && !has("database")) {
@@ -85,6 +74,7 @@ export class DataDir extends Context.Service<DataDir, {
             fs.rmSync(holderFile(absolute), { force: true })
             held.release()
           }))
+        yield* close(absolute)
         return DataDir.of({ path: absolute })
       })
     )
@@ -94,13 +84,51 @@ export class DataDir extends Context.Service<DataDir, {
 
 const holderFile = (folder: string): string => path.join(folder, "lock.holder")
 
-const prepare = (folder: string, mode?: number): void => {
-  fs.mkdirSync(folder, { recursive: true, mode })
+/** Creates a folder if it does not exist, and returns the id of the user to whom the files belong that this process creates there. */
+const prepare = (folder: string, mode?: number): number => {
+  makeFolder(folder, mode)
   // The host name is included because processes in different containers may have the same process id.
   const probe = path.join(folder, `.probe-${hostname()}-${process.pid}`)
   fs.writeFileSync(probe, "x")
+  const { uid } = fs.statSync(probe)
   fs.rmSync(probe, { force: true })
+  return uid
 }
+
+/** The entries of DATA_DIR with data. DATA_DIR itself may be a folder that has other uses too, and keeps its mode. */
+const PRIVATE = ["database", "database.creating", "blobs", "outbox", "cluster", RESTORING]
+/** Entries without data, by which other users could hold the server up. */
+const LOCKS = ["lock", "lock.holder", "admin.sock"]
+
+/**
+ * Closes the server's own entries to the other users of the machine. Earlier versions left the database open to them in a DATA_DIR that
+ * somebody else had created. The log says it once, because afterwards nothing is open.
+ */
+const close = (folder: string) =>
+  Effect.gen(function*() {
+    if (process.platform === "win32") return
+    const opened = yield* Effect.try({
+      try: () => {
+        closeToOthers(folder, LOCKS)
+        return closeToOthers(folder, PRIVATE)
+      },
+      catch: (error) => {
+        const file = String(Reflect.get(Object(error), "path") ?? "a file in it")
+        return new FolderUnusable({
+          setting: "DATA_DIR",
+          path: folder,
+          reason: `${file} cannot be closed to other users (${reasonOf(error)}): give all files in it to the server's user, with chown -R`
+        })
+      }
+    })
+    if (opened.length === 0) return
+    const names = opened.join(", ")
+    yield* Effect.logWarning(
+      staysOpen(folder, opened)
+        ? `Other users of this machine may use ${names} in ${folder}, because its file system keeps no modes: close the folder to them`
+        : `Other users of this machine could use ${names} in ${folder}. Only this user can from now on`
+    )
+  })
 
 /** Fails if SHARED_DIR is set but not writable, at the start rather than at the first upload. */
 export const sharedDirIsUsable = Effect.gen(function*() {
@@ -108,7 +136,7 @@ export const sharedDirIsUsable = Effect.gen(function*() {
   if (SHARED_DIR === undefined) return
   const absolute = path.resolve(SHARED_DIR)
   yield* Effect.try({
-    try: () => prepare(absolute),
+    try: () => void prepare(absolute),
     catch: (error) => new FolderUnusable({ setting: "SHARED_DIR", path: absolute, reason: reasonOf(error) })
   })
 })

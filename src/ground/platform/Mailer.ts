@@ -1,8 +1,10 @@
 import { Clock, Console, Context, Data, Effect, Exit, FiberSet, Layer, Redacted, Schedule, Semaphore } from "effect"
-import { access, constants, mkdir, rename, rm, writeFile } from "node:fs/promises"
-import { join, sep } from "node:path"
+import { access, constants, rename, rm, writeFile } from "node:fs/promises"
+import { join, resolve, sep } from "node:path"
 import { createTransport, type SendMailOptions } from "nodemailer"
 import { Config, ConfigInvalid } from "./Config.ts"
+import { FreeDisk, FullDisk, isNoSpace, noSpaceLeftOn } from "./disk/DiskSpace.ts"
+import { makeFolder, reasonOf } from "./disk/Folder.ts"
 import { Ids } from "./Ids.ts"
 import { mail as mails, mailQueue } from "./Metrics.ts"
 
@@ -104,6 +106,13 @@ export class Mailer extends Context.Service<Mailer, {
       const ids = yield* Ids
       const compose = yield* composer
       const folder = config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox")
+      const freeDisk = yield* FreeDisk
+      const fullDisk = yield* FullDisk
+      /** Fails, and says so in the log once a minute, because the outbox has no space left. */
+      const full = Effect.suspend(() => {
+        const reason = noSpaceLeftOn(resolve(folder), freeDisk(folder))
+        return Effect.andThen(fullDisk.report("mail", reason), Effect.fail(new MailFailed({ reason })))
+      })
       // Mail that is written to a folder never waits.
       yield* mailQueue.readsIn(() => 0)
       const render = createTransport({ streamTransport: true, buffer: true, newline: "unix" })
@@ -118,10 +127,10 @@ export class Mailer extends Context.Service<Mailer, {
         }
       }
       const unwritable = (error: unknown) =>
-        new ConfigInvalid({ problems: [`MAIL_OUTBOX: mail cannot be written to ${folder} (${codeOf(error)})`] })
+        new ConfigInvalid({ problems: [`MAIL_OUTBOX: mail cannot be written to ${folder}: ${reasonOf(error)}`] })
       yield* Effect.tryPromise({
         try: async () => {
-          await mkdir(folder, { recursive: true })
+          makeFolder(folder, 0o700)
           const probe = join(folder, `.probe-${ids.bytes(6).toString("hex")}`)
           await writeFile(probe, "")
           await rm(probe)
@@ -133,15 +142,15 @@ export class Mailer extends Context.Service<Mailer, {
           // With a trailing separator the check fails for anything but a folder.
           try: () => access(folder + sep, constants.W_OK | constants.X_OK),
           catch: (error) => new MailFailed({ reason: codeOf(error) })
-        }),
+        }).pipe(Effect.andThen(Effect.suspend(() => freeDisk(folder) < LEAST_OUTBOX_BYTES ? full : Effect.void))),
         send: (mail) =>
           Effect.gen(function*() {
             const options = yield* compose(mail)
             const name = `${yield* Clock.currentTimeMillis}-${ids.bytes(6).toString("hex")}.eml`
             yield* Effect.tryPromise({
               try: async () => write(name, (await render.sendMail(options)).message as Buffer),
-              catch: (error) => new MailFailed({ reason: codeOf(error) })
-            })
+              catch: (error) => error
+            }).pipe(Effect.catch((error) => isNoSpace(error) ? full : Effect.fail(new MailFailed({ reason: codeOf(error) }))))
             yield* Console.log(`Mail to ${mail.to}: ${mail.note}`)
           }).pipe(counted)
       })
@@ -199,6 +208,8 @@ const counted = <R>(sending: Effect.Effect<unknown, MailFailed, R>): Effect.Effe
 const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
 
 const CONNECTIONS = 5
+/** With fewer free bytes than this, no mail is accepted for the outbox. A mail has about 1 kB. */
+const LEAST_OUTBOX_BYTES = 1_000_000
 const MAX_WAITING = 1_000
 const SEND_TIMEOUT = "10 seconds"
 const READY_TIMEOUT = "5 seconds"

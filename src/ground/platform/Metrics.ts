@@ -518,6 +518,13 @@ export const residentBytes = ofProcess(new Gauge({
   look: "It grows while sockets and traffic do not: report it, with `actors` and the queues."
 }))
 export const heapBytes = ofProcess(new Gauge({ name: "process_heap_used_bytes", help: "JavaScript heap in use, in bytes", look: "" }))
+export const diskFree = ofProcess(new Gauge({
+  name: "disk_free_bytes",
+  help: "bytes that are free on the disk of a folder, measured every ten seconds",
+  look: "Below 1 000 000 000: free some space, or enlarge the disk. Below 32 000 000 in `DATA_DIR`, a server on PGlite is not ready, and soon answers sends with 503.",
+  labels: { folder: ["DATA_DIR", "SHARED_DIR"] },
+  only: "folders that exist"
+}))
 export const cpuSeconds = ofProcess(new Gauge({
   name: "process_cpu_seconds",
   help: "seconds of CPU used, user and system",

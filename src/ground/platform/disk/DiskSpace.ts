@@ -1,0 +1,117 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { statfsSync } from "node:fs"
+import { statfs } from "node:fs/promises"
+import * as path from "node:path"
+import { Config } from "../Config.ts"
+import { LogThrottle, MINUTE_MS } from "../LogThrottle.ts"
+import { diskFree } from "../Metrics.ts"
+import { monotonicMillis } from "../MonotonicClock.ts"
+import { Readiness } from "../Readiness.ts"
+
+interface Sizes {
+  readonly bavail: number
+  readonly blocks: number
+  readonly bsize: number
+}
+
+/** Infinity on a file system that reports no size. */
+const bytesOf = ({ bavail, blocks, bsize }: Sizes): number => blocks === 0 ? Infinity : bavail * bsize
+
+/** The bytes that are free on the disk of a folder. Infinity on a file system that reports no size. */
+export const freeBytes = (folder: string): number => bytesOf(statfsSync(folder))
+
+/** `freeBytes`, replaceable for tests. Infinity for no folder. */
+export const FreeDisk = Context.Reference<(folder: string | undefined) => number>("parley/platform/disk/DiskSpace/FreeDisk", {
+  defaultValue: () => (folder) => folder === undefined ? Infinity : freeBytes(folder)
+})
+
+/** Megabytes, with one decimal below ten. */
+const megabytes = (bytes: number): string => `${bytes < 10_000_000 ? (bytes / 1e6).toFixed(1) : Math.floor(bytes / 1e6)} MB`
+
+/** Says that a folder has no space left, and how much is free. */
+export const noSpaceLeftOn = (folder: string, free: number): string => `no space left on ${folder} (${megabytes(free)} free)`
+
+/** Whether a message of Node or of PostgreSQL says that a disk, or a quota, is full. */
+export const saysNoSpace = (message: string): boolean => /no space left on|disk quota exceeded/i.test(message)
+
+/** Whether an error of Node says that a disk, or a quota, is full. */
+export const isNoSpace = (error: unknown): boolean => ["ENOSPC", "EDQUOT"].includes(String(Reflect.get(Object(error), "code")))
+
+/** What could not be written. */
+export type Written = "database" | "files" | "mail"
+
+/** For how long a failure counts as recent, in milliseconds. */
+const RECENT_MS = 10_000
+
+/**
+ * The failures for lack of space of this process. They repeat with every request, so each kind has one error line a minute, which
+ * stands for the lines that other failures have.
+ */
+export class FullDisks {
+  readonly #lines = new LogThrottle(MINUTE_MS)
+  #last: { readonly why: string; readonly at: number } | undefined
+
+  /** `why` contains "no space left on", and where. */
+  report(kind: Written, why: string): Effect.Effect<void> {
+    return Effect.clockWith((clock) => {
+      if (kind === "database") this.#last = { why, at: monotonicMillis(clock)() }
+      return this.#lines.log(Effect.logError(`${LOST[kind]}: ${why}`), kind)
+    })
+  }
+
+  /** Why the database has failed for lack of space in the ten seconds before `now`, in monotonic milliseconds. */
+  recent(now: number): string | undefined {
+    return this.#last !== undefined && now - this.#last.at < RECENT_MS ? this.#last.why : undefined
+  }
+}
+
+const LOST: Readonly<Record<Written, string>> = {
+  database: "The database cannot write, and requests that change something are answered with 503",
+  files: "The file store cannot write, and uploads are answered with 503",
+  mail: "Mail cannot be written to the outbox"
+}
+
+export const FullDisk = Context.Reference<FullDisks>("parley/platform/disk/DiskSpace/FullDisk", { defaultValue: () => new FullDisks() })
+
+/**
+ * The free bytes of DATA_DIR below which a server with PGlite is not ready: two files of the write-ahead log. PGlite crashes if the
+ * next file does not fit.
+ */
+export const LEAST_FREE_BYTES = 32_000_000
+
+/** How old the measured free bytes may be. */
+const STALE_MS = 60_000
+
+/**
+ * Measures the free space of DATA_DIR and SHARED_DIR, and takes the server out of service while its database has no space. The space of
+ * SHARED_DIR is never a reason, because all nodes have the same one, and messages need no files.
+ */
+export const layer = Layer.effectDiscard(Effect.gen(function*() {
+  const { DATABASE_URL, DATA_DIR, SHARED_DIR } = yield* Config
+  const readiness = yield* Readiness
+  const fullDisk = yield* FullDisk
+  const freeDisk = yield* FreeDisk
+  const now = monotonicMillis(yield* Clock.Clock)
+  const dataDir = path.resolve(DATA_DIR)
+  readiness.check(() => {
+    const free = DATABASE_URL === undefined ? freeDisk(dataDir) : Infinity
+    const why = free < LEAST_FREE_BYTES ? noSpaceLeftOn(dataDir, free) : fullDisk.recent(now())
+    return why === undefined ? undefined : `The database cannot write: ${why}. Free some space.`
+  })
+  for (const [name, folder] of [["DATA_DIR", dataDir], ["SHARED_DIR", SHARED_DIR]] as const) {
+    if (folder === undefined) continue
+    let measured: { readonly free: number; readonly at: number } | undefined
+    yield* diskFree.at(name).readsIn(() => measured !== undefined && now() - measured.at < STALE_MS ? measured.free : undefined)
+    // In another thread, because a network file system may hang.
+    yield* Effect.tryPromise(() => statfs(folder)).pipe(
+      Effect.tap((sizes) =>
+        Effect.sync(() => {
+          const free = bytesOf(sizes)
+          measured = Number.isFinite(free) ? { free, at: now() } : undefined
+        })),
+      Effect.ignore,
+      Effect.repeat(Schedule.spaced("10 seconds")),
+      Effect.forkScoped
+    )
+  }
+}))

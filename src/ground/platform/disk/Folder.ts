@@ -1,0 +1,145 @@
+import { execFileSync } from "node:child_process"
+import * as fs from "node:fs"
+import * as path from "node:path"
+
+const REASONS: Readonly<Record<string, string>> = {
+  EACCES: "permission denied",
+  EPERM: "permission denied",
+  EROFS: "its file system is read-only",
+  ENOENT: "its file system does not let anybody create files or folders there",
+  ENOTDIR: "a part of the path is a file",
+  EEXIST: "it is a file",
+  ENOSPC: "no space left on its disk",
+  EDQUOT: "the disk quota is used up"
+}
+
+const codeOf = (error: unknown): unknown => Reflect.get(Object(error), "code")
+
+/** Why an operation on a folder failed, in a few words. */
+export const reasonOf = (error: unknown): string => {
+  const code = codeOf(error)
+  return (typeof code === "string" ? REASONS[code] : undefined) ?? (error instanceof Error ? error.message : String(error))
+}
+
+const statOf = (file: string): fs.Stats | undefined => {
+  try {
+    return fs.statSync(file, { throwIfNoEntry: false })
+  } catch {
+    return undefined
+  }
+}
+
+const isFolder = (file: string): boolean => statOf(file)?.isDirectory() === true
+
+/**
+ * Creates a folder and its missing parents. Does nothing if the folder exists. Node's own `recursive` never returns for a path
+ * such as `/proc/x`, where the parent exists and the kernel answers ENOENT.
+ */
+export const makeFolder = (folder: string, mode = 0o777): void => {
+  try {
+    fs.mkdirSync(folder, mode)
+  } catch (error) {
+    if (isFolder(folder)) return
+    const parent = path.dirname(folder)
+    if (codeOf(error) !== "ENOENT" || parent === folder || isFolder(parent)) throw error
+    makeFolder(parent, mode)
+    // A second failure is final, unless another process has created the folder meanwhile.
+    try {
+      fs.mkdirSync(folder, mode)
+    } catch (second) {
+      if (!isFolder(folder)) throw second
+    }
+  }
+}
+
+/** The name of a user of this machine; undefined if the user has none, as in containers. */
+const nameOf = (uid: number): string | undefined => {
+  try {
+    return execFileSync("id", ["-nu", String(uid)], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim() || undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** The user to become, and how. */
+const becoming = (uid: number): string => {
+  const name = nameOf(uid)
+  return name === undefined
+    ? `run this as the user with the id ${uid} (for example sudo -u '#${uid}' …)`
+    : `run this as "${name}" (for example sudo -u ${name} …)`
+}
+
+const quoted = (uid: number): string => {
+  const name = nameOf(uid)
+  return name === undefined ? `the user with the id ${uid}` : `"${name}"`
+}
+
+/** The entries of DATA_DIR that the database and its lock depend on. */
+const VITAL = ["database", "lock"]
+
+/**
+ * Why a user must not write into the DATA_DIR of a server, in a sentence. Undefined if the user may. `self` is the user to which
+ * files belong that this process creates there. A server cannot read the files that another user, such as root, leaves in its folder.
+ */
+export const foreignTo = (folder: string, self: number): string | undefined => {
+  const owner = statOf(folder)?.uid
+  for (const name of VITAL) {
+    const found = statOf(path.join(folder, name))?.uid
+    if (found === undefined || found === self) continue
+    return found === 0 && owner === self
+      ? `${name} in it belongs to ${quoted(0)}, who has run a command there: give it back with chown -R ${nameOf(self) ?? self} ${folder}`
+      : `${name} in it belongs to ${quoted(found)}, who could not read the files that ${quoted(self)} creates: ${becoming(found)}`
+  }
+  // Other users than root may have been given a folder without owning it, for example by the group of a Kubernetes volume.
+  return self === 0 && owner !== undefined && owner !== 0
+    ? `it belongs to ${quoted(owner)}, who could not read the files that ${quoted(0)} creates: ${becoming(owner)}`
+    : undefined
+}
+
+/** The user that must be used instead, if the folder belongs to another user who lets nobody else in. Undefined otherwise. */
+export const closedTo = (folder: string): string | undefined => {
+  const owner = statOf(folder)?.uid
+  if (owner === undefined || owner === process.geteuid?.()) return undefined
+  try {
+    fs.accessSync(folder, fs.constants.R_OK | fs.constants.W_OK | fs.constants.X_OK)
+    return undefined
+  } catch {
+    return `it belongs to ${quoted(owner)}: ${becoming(owner)}`
+  }
+}
+
+/** Who must be asked to use a file that belongs to another user, in words. */
+export const ownerInWords = (file: string): string => {
+  const owner = statOf(file)?.uid
+  return owner === undefined ? "run this as the user of the server" : becoming(owner)
+}
+
+const OTHERS = 0o077
+
+/** Takes from an entry, and from all below it, what group and others may do. Links are not followed below the entry. */
+const close = (file: string, stats: fs.Stats): void => {
+  if ((stats.mode & OTHERS) !== 0) fs.chmodSync(file, stats.mode & 0o7777 & ~OTHERS)
+  if (!stats.isDirectory()) return
+  for (const name of fs.readdirSync(file)) {
+    const below = path.join(file, name)
+    const found = fs.lstatSync(below, { throwIfNoEntry: false })
+    if (found !== undefined && !found.isSymbolicLink()) close(below, found)
+  }
+}
+
+/**
+ * Closes these entries of a folder to the other users of the machine. Returns those that were open. An entry that is closed itself is
+ * not searched, because nobody else can reach what is below it.
+ */
+export const closeToOthers = (folder: string, names: ReadonlyArray<string>): ReadonlyArray<string> =>
+  names.filter((name) => {
+    const entry = path.join(folder, name)
+    const found = statOf(entry)
+    if (found === undefined || (found.mode & OTHERS) === 0) return false
+    close(entry, found)
+    return true
+  })
+
+/** Whether one of these entries is still open to other users, because the file system keeps no modes. */
+export const staysOpen = (folder: string, names: ReadonlyArray<string>): boolean =>
+  names.some((name) => ((statOf(path.join(folder, name))?.mode ?? 0) & OTHERS) !== 0)
