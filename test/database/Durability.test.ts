@@ -15,6 +15,7 @@ import { sqlState } from "#ground/database/Sql"
 import { layerPglite } from "#ground/database/SqlPglite"
 import { databaseSettings } from "../support/Databases.ts"
 import { makeDataDir } from "../support/Server.ts"
+import { missingForDisks, SmallDisk } from "../support/SmallDisk.ts"
 
 const COMMITS = 50
 
@@ -168,6 +169,47 @@ describe("PGlite in a folder", () => {
       assert.strictEqual(sqlState(error), "57P02")
       assert.deepStrictEqual(yield* sql`SELECT n FROM t`, [{ n: 1 }])
     }).pipe(Effect.provide(layerPglite({ dataDir: dataDirOf() }))))
+
+  it.live.skipIf(missingForDisks !== "")(`keeps what it acknowledged on a full disk, says that the disk is full, and goes on once it has space${missingForDisks}`, () =>
+    Effect.gen(function*() {
+      const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(200)), (disk) => Effect.sync(() => disk.unmount()))
+      const dataDir = path.join(disk.folder, "data")
+      fs.cpSync(path.join(home, "made"), dataDir, { recursive: true })
+      const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
+      yield* sql`CREATE TABLE t (n integer PRIMARY KEY, filler text)`
+      let acknowledged = 0
+      const insert = Effect.suspend(() => sql`INSERT INTO t VALUES (${acknowledged + 1}, ${"x".repeat(1_000)})`).pipe(
+        Effect.tap(() => Effect.sync(() => acknowledged++))
+      )
+      yield* insert
+      disk.fill()
+      // The table cannot grow. What is there can be read.
+      const refused = yield* Effect.flip(Effect.forever(insert))
+      assert.strictEqual(sqlState(refused), "53100")
+      const says = `no space left on ${dataDir} (0.0 MB free): could not extend file`
+      assert.include(refused.message, says)
+      assert.deepStrictEqual(yield* sql`SELECT count(*) AS n FROM t`, [{ n: acknowledged }])
+      // The next file of the log does not fit, which ends PGlite.
+      const log = Effect.forever(sql`SELECT pg_logical_emit_message(true, 'test', repeat('x', 1000000))`)
+      const crashed = yield* Effect.flip(log)
+      assert.strictEqual(sqlState(crashed), "57P02")
+      assert.match(crashed.message, /^no space left on .*could not write to file "pg_wal/)
+      for (let i = 0; i < 3; i++) {
+        const error = yield* Effect.flip(insert)
+        assert.match(error.message, /^no space left on .*the database could not be opened \(could not write to file/)
+      }
+      disk.clear()
+      yield* insert
+      assert.deepStrictEqual(yield* sql`SELECT count(*) AS n, max(n) AS last FROM t`, [{ n: acknowledged, last: acknowledged }])
+    }).pipe(Effect.scoped))
+
+  it.live.skipIf(missingForDisks !== "")(`is not begun on a disk that is too small for it${missingForDisks}`, () =>
+    Effect.gen(function*() {
+      const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(20)), (disk) => Effect.sync(() => disk.unmount()))
+      const error = yield* Effect.flip(Layer.build(layerPglite({ dataDir: disk.folder })))
+      assert.strictEqual(error.message, `no space left on ${disk.folder} (20 MB free): a new database needs 80 MB`)
+      assert.deepStrictEqual(fs.readdirSync(disk.folder), [])
+    }).pipe(Effect.scoped))
 
   it.live("keeps its WAL short", () =>
     Effect.gen(function*() {

@@ -1,7 +1,9 @@
 import { assert, it } from "@effect/vitest"
-import { Cause, Effect, Exit, Logger } from "effect"
+import { Cause, Clock, Effect, Exit, Logger } from "effect"
 import { TestClock } from "effect/testing"
+import { FullDisk, FullDisks } from "#ground/platform/disk/DiskSpace"
 import { LogThrottle } from "#ground/platform/LogThrottle"
+import { monotonicMillis } from "#ground/platform/MonotonicClock"
 import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
 import { SqlErrorLines, unavailable } from "#ground/database/SqlUnavailable"
 import { Unavailable } from "#ground/wire/WireError"
@@ -30,6 +32,34 @@ it.effect("a statement that fails, or takes too long, is 503 to the caller, and 
     assert.deepStrictEqual(value.map(({ cause }) => cause), [away, late, away])
     assert.strictEqual(lines.length, 2)
     assert.match(lines[0] ?? "", /fails with UNAVAILABLE.*shutting down/s)
+  }))
+
+it.effect("a full disk is 503 too, and one line a minute that says so without a stack, whichever database it is", () =>
+  Effect.gen(function*() {
+    const words = "could not extend file \"base/5/16384\": No space left on device"
+    const disks = new FullDisks()
+    const faults = [
+      new DatabaseFault({ code: "53100", message: words }),
+      new DatabaseFault({ code: "53100", message: "kann Datei nicht erweitern" }),
+      new DatabaseFault({ code: "57P02", message: `PGlite crashed: ${words}` }),
+      new DatabaseFault(new Error(`no space left on /data (0.1 MB free): ${words}`))
+    ]
+    const { lines, value } = yield* logged(Effect.gen(function*() {
+      const errors = yield* Effect.forEach(faults, (fault) => Effect.flip(unavailable(sqlError(fault, "execute"))))
+      yield* TestClock.adjust("9 seconds")
+      const now = monotonicMillis(yield* Clock.Clock)
+      assert.include(disks.recent(now()), "no space left on /data (0.1 MB free)")
+      yield* TestClock.adjust("50 seconds")
+      assert.isUndefined(disks.recent(now()), "ten seconds after the last failure")
+      yield* Effect.flip(unavailable(sqlError(faults[0], "execute")))
+      yield* TestClock.adjust("1 second")
+      return [...errors, yield* Effect.flip(unavailable(sqlError(faults[1], "execute")))]
+    }).pipe(Effect.provideService(FullDisk, disks)))
+    assert.isTrue(value.every((error) => error instanceof Unavailable))
+    assert.deepStrictEqual(lines.map((line) => line.trim()), [
+      `The database cannot write, and requests that change something are answered with 503: ${words}`,
+      "The database cannot write, and requests that change something are answered with 503: no space left on the database's disk (kann Datei nicht erweitern)"
+    ])
   }))
 
 it.effect("a statement that the database does not understand, or may not carry out, is a defect", () =>

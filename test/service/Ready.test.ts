@@ -1,12 +1,18 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Redacted } from "effect"
+import { Context, Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { once } from "node:events"
 import { createServer } from "node:net"
+import { tmpdir } from "node:os"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { layerPg } from "#ground/database/SqlPostgres"
+import { Config } from "#ground/platform/Config"
+import * as DiskSpace from "#ground/platform/disk/DiskSpace"
+import { metricsText } from "#ground/platform/Metrics"
 import { freshDatabase, layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { eventually } from "../support/Eventually.ts"
 import { Link } from "../support/Link.ts"
+import { metric } from "../support/Metrics.ts"
 import { serviceAlone } from "./ServiceAlone.ts"
 
 /** Starts a server on a database. `ready` is its answer to `/v1/ready`. */
@@ -81,6 +87,30 @@ describe("readiness", () => {
       while (refused < 7 && (yield* ready).status !== 200) refused++
       assert.isBelow(refused, 7)
     }).pipe(Effect.scoped), 60_000)
+
+  it.live("says that DATA_DIR has no space left, with the bytes, as long as that is so; and shows the free bytes", () =>
+    Effect.gen(function*() {
+      let free = 32_000_000
+      const folder = tmpdir()
+      const { context, url } = yield* serviceAlone(layerPgliteEmpty, { DATA_DIR: folder, SHARED_DIR: folder })
+      yield* Layer.build(DiskSpace.layer).pipe(
+        Effect.provideContext(context),
+        Effect.provide(Config.layerTest({ DATA_DIR: folder, SHARED_DIR: folder })),
+        Effect.provideService(DiskSpace.FreeDisk, () => free)
+      )
+      const ready = Effect.promise(async () => {
+        const response = await fetch(`${url}/v1/ready`)
+        const body = await response.json() as { readonly details?: { readonly reason: string } }
+        return [response.status, body.details?.reason]
+      })
+      assert.deepStrictEqual(yield* ready, [200, undefined])
+      free = 123_456
+      assert.deepStrictEqual(yield* ready, [503, `The database cannot write: no space left on ${folder} (0.1 MB free). Free some space.`])
+      free = Infinity
+      assert.deepStrictEqual(yield* ready, [200, undefined])
+      const shown = (name: string) => metric(metricsText(), "disk_free_bytes", { folder: name })
+      yield* Effect.promise(() => eventually("the measured bytes", () => shown("DATA_DIR") > 0 && shown("SHARED_DIR") > 0 || undefined))
+    }).pipe(Effect.scoped))
 
   it.live("says that the database is away where nothing listens, or what listens does not answer", () =>
     Effect.gen(function*() {

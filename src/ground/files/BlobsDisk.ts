@@ -135,6 +135,15 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
     const receive = (bytes: Readable, upload: Upload) => async (handle: fs.FileHandle) => {
       const hash = createHash("sha256")
       let size = 0
+      let hasFailed = false
+      const write = async (chunk: Buffer): Promise<void> => {
+        try {
+          await handle.writeFile(chunk)
+        } catch (error) {
+          hasFailed = true
+          throw error
+        }
+      }
       try {
         for await (const chunk of bytes.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
           size += chunk.length
@@ -143,11 +152,12 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
             return new SizeMismatch()
           }
           hash.update(chunk)
-          await handle.writeFile(chunk)
+          await write(chunk)
         }
       } catch (error) {
+        if (hasFailed) discard(bytes)
         // The client disconnected during the upload.
-        if (bytes.errored !== null || bytes.destroyed) return new SizeMismatch()
+        else if (bytes.errored !== null || bytes.destroyed) return new SizeMismatch()
         throw error
       }
       if (size !== upload.size) return new SizeMismatch()

@@ -1,5 +1,6 @@
 import { Cause, Context, Effect, Layer, Logger, LogLevel, References } from "effect"
 import { Config } from "./Config.ts"
+import { noSpaceIn } from "./disk/DiskSpace.ts"
 import { requestIdOf } from "./RequestId.ts"
 
 /** Matches an API key, or an operator's link, session or token, anywhere in a text. */
@@ -37,7 +38,11 @@ const lineOf = (options: Logger.Options<unknown>): Record<string, unknown> => {
   for (const [name, value] of Object.entries(options.fiber.getRef(References.CurrentLogAnnotations))) {
     line[name] = typeof value === "number" || typeof value === "boolean" ? value : plain(value)
   }
-  if (options.cause.reasons.length > 0) line["cause"] = Cause.pretty(options.cause)
+  if (options.cause.reasons.length > 0) {
+    const cause = Cause.pretty(options.cause)
+    // A full disk fails everything that writes, and the stacks of all these failures would hide it.
+    line["cause"] = noSpaceIn(cause) ?? cause
+  }
   return line
 }
 

@@ -31,8 +31,13 @@ const megabytes = (bytes: number): string => `${bytes < 10_000_000 ? (bytes / 1e
 /** Says that a folder has no space left, and how much is free. */
 export const noSpaceLeftOn = (folder: string, free: number): string => `no space left on ${folder} (${megabytes(free)} free)`
 
+const NO_SPACE = /(?:no space left on|disk quota exceeded)[^\n]*/i
+
 /** Whether a message of Node or of PostgreSQL says that a disk, or a quota, is full. */
-export const saysNoSpace = (message: string): boolean => /no space left on|disk quota exceeded/i.test(message)
+export const saysNoSpace = (message: string): boolean => NO_SPACE.test(message)
+
+/** The part of a text, such as an error with its stack, that says that a disk is full; undefined if no part does. */
+export const noSpaceIn = (text: string): string | undefined => NO_SPACE.exec(text)?.[0]
 
 /** Whether an error of Node says that a disk, or a quota, is full. */
 export const isNoSpace = (error: unknown): boolean => ["ENOSPC", "EDQUOT"].includes(String(Reflect.get(Object(error), "code")))
