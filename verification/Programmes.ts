@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { missingRedis } from "../runners/local/Redis.ts"
+import { missingForDisks } from "../test/support/SmallDisk.ts"
 import type { RunResult } from "./bench/Load.ts"
 import type { Command, Figures, Programme } from "./Driver.ts"
 import { faults } from "./faults/Faults.ts"
@@ -155,6 +156,7 @@ export const programmes: ReadonlyArray<Programme> = [
     }
   }),
   vitest("restore", "test:restore", 60),
+  vitest("disks", "test:disks", 90, { missing: () => missingForDisks === "" ? undefined : "needs Linux, root, and the right to mount a tmpfs" }),
   vitest("balancer", "test:balancer", 60, {
     missing: needsHaproxy,
     extra: (output) => firstOf(output, /(\d+) sends over three restarts/, "sends")

@@ -181,6 +181,14 @@ describe("a backup of a standalone server that is used", () => {
     assert.deepStrictEqual(await readdir(folder), ["parley.tar"])
     const twice = await adminHere(server.place, "backup", file)
     assert.include(twice.stderr, "is there already")
+    const listed = await adminHere(server.place, "audit", "list", "--changes", "--limit", "4", "--json")
+    const noted = JSON.parse(listed.stdout) as ReadonlyArray<{ readonly action: string; readonly reason: string | null }>
+    assert.deepStrictEqual(noted.map(({ action, reason }) => [action, reason]), [
+      ["refused backup", `${file}: ${file} is there already.`],
+      ["begin backup", file],
+      ["backup", `${file}: ${(await stat(file)).size} bytes`],
+      ["begin backup", file]
+    ])
 
     const restored = join(folder, "restored")
     const done = await adminHere({}, "restore", file, restored)
@@ -213,7 +221,7 @@ describe("a backup of a standalone server that is used", () => {
         WHERE i.undelivered <> (SELECT count(*) FROM envelopes e WHERE e.recipient_id = i.agent_id AND e.delivered_at IS NULL)`
       assert.deepStrictEqual(counted, [])
       const audit = yield* sql<{ readonly action: string }>`SELECT action FROM audit_log ORDER BY no DESC LIMIT 2`
-      assert.deepStrictEqual(audit.map(({ action }) => action), ["restored", "backup"])
+      assert.deepStrictEqual(audit.map(({ action }) => action), ["restored", "begin backup"])
     }).pipe(Effect.provide(layerPglite({ dataDir: restored })), Effect.scoped))
 
     const occupied = await adminHere({}, "restore", file, restored)

@@ -42,6 +42,12 @@ describe("the start of a node", () => {
     const url = await freshDatabase(18, "empty")
     const both = await Promise.all([run("migrate", { DATABASE_URL: url }), run("migrate", { DATABASE_URL: url })])
     for (const { code, stderr } of both) assert.strictEqual(code, 0, stderr)
+    // The log has the format of the servers' log, and standard output is for the person alone.
+    for (const { stderr, stdout } of both) {
+      assert.strictEqual(stdout, "The database is up to date.\n")
+      for (const line of stderr.split("\n").filter((line) => line !== "")) assert.hasAllKeys(JSON.parse(line), ["time", "level", "message"])
+    }
+    assert.include(both.map(({ stderr }) => stderr).join(""), "Creating the database")
     assert.includeMembers([...await tablesOf(url)], ["migrations", "agents", "cluster_runners", "cluster_locks"])
 
     const client = new Client(url)

@@ -8,9 +8,11 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { SMTPServer, type SMTPServerOptions } from "smtp-server"
 import { Config, ConfigInvalid, type Settings } from "#ground/platform/Config"
+import { FullDisk, FullDisks } from "#ground/platform/disk/DiskSpace"
 import { Ids } from "#ground/platform/Ids"
 import { type Mail, Mailer, MailFailed } from "#ground/platform/Mailer"
 import { codeMail } from "#domain/registration/CodeMail"
+import { missingForDisks, SmallDisk } from "../support/SmallDisk.ts"
 
 const mail: Mail = codeMail({
   purpose: "register",
@@ -258,6 +260,28 @@ const observed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   })
 
 describe("mail into the outbox", () => {
+  it.effect.skipIf(missingForDisks !== "")(`is refused on a full disk, with the reason, and the log says it once a minute${missingForDisks}`, () =>
+    Effect.gen(function*() {
+      const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(4)), (disk) => Effect.sync(() => disk.unmount()))
+      const lines: Array<string> = []
+      yield* Effect.gen(function*() {
+        const mailer = yield* Mailer
+        yield* mailer.ready
+        disk.fill()
+        const full = new MailFailed({ reason: `no space left on ${disk.folder}/outbox (0.0 MB free)` })
+        for (const refused of [mailer.send(mail), mailer.ready, mailer.send(mail)]) assert.deepStrictEqual(yield* Effect.flip(refused), full)
+        assert.deepStrictEqual(yield* Effect.promise(() => readdir(join(disk.folder, "outbox"))), [])
+        disk.clear()
+        yield* mailer.ready
+        yield* mailer.send(mail)
+      }).pipe(
+        Effect.provide(outbox({ DATA_DIR: disk.folder })),
+        Effect.provideService(FullDisk, new FullDisks()),
+        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+      )
+      assert.deepStrictEqual(lines, [`Mail cannot be written to the outbox: no space left on ${disk.folder}/outbox (0.0 MB free)`])
+    }))
+
   it.effect("is one file, there whole or not at all, and its code is shown to the person", () =>
     Effect.gen(function*() {
       const folder = yield* temporary

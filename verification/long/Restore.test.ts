@@ -95,29 +95,53 @@ const standalone = async (): Promise<Installation> => {
   }
 }
 
-/** Two nodes, whose database is dumped while they run. */
+/** The URL of an empty database that belongs to a role without any right but that to create databases. */
+const ofOrdinaryRole = async (): Promise<string> => {
+  const url = new URL(await freshDatabase(15, "empty"))
+  const database = url.pathname.slice(1)
+  const role = `ordinary_${database}`
+  const client = new Client(url.href)
+  await client.connect()
+  await client.query(`CREATE ROLE "${role}" LOGIN CREATEDB`)
+  await client.query(`ALTER DATABASE "${database}" OWNER TO "${role}"`)
+  await client.end()
+  url.username = role
+  return url.href
+}
+
+/** Two nodes, whose database is dumped while they run, and restored beside the old one as docs/operations.md says. */
 const nodes = async (): Promise<Installation> => {
-  const database = await freshDatabase(15)
+  const database = await ofOrdinaryRole()
+  const name = new URL(database).pathname.slice(1)
   const folder = await mkdtemp(join(tmpdir(), "parley-backup-"))
   const file = join(folder, "parley.dump")
   const cluster = await Cluster.start(2, { DATABASE_URL: database })
   const stop = () => Promise.all(cluster.nodes.map((node) => node.stop()))
+  /** The same role, connected to another database. */
+  const at = (other: string): string => Object.assign(new URL(database), { pathname: `/${other}` }).href
+  const query = async (url: string, ...statements: ReadonlyArray<string>) => {
+    const client = new Client(url)
+    await client.connect()
+    for (const statement of statements) await client.query(statement)
+    await client.end()
+  }
   return {
     servers: () => cluster.nodes,
     stop,
     start: () => Promise.all(cluster.nodes.map((node) => cluster.add(node))),
     backUp: () => run(`${DEBIAN_15}/pg_dump`, ["--format=custom", `--file=${file}`, database]),
     restore: async () => {
-      const url = new URL(database)
-      const name = url.pathname.slice(1)
-      url.pathname = "/postgres"
-      const client = new Client(url.href)
-      await client.connect()
-      await client.query(`DROP DATABASE "${name}"`)
-      await client.query(`CREATE DATABASE "${name}"`)
-      await client.end()
-      await run(`${DEBIAN_15}/pg_restore`, ["--exit-on-error", `--dbname=${database}`, file])
-      return moveOn({ DATABASE_URL: database })
+      const restored = `${name}_restored`
+      await query(database, `CREATE DATABASE "${restored}"`)
+      await run(`${DEBIAN_15}/pg_restore`, ["--exit-on-error", "--no-owner", "--no-privileges", `--dbname=${at(restored)}`, file])
+      const said = await moveOn({ DATABASE_URL: at(restored) })
+      await query(
+        at("postgres"),
+        `ALTER DATABASE "${name}" RENAME TO "${name}_before"`,
+        `ALTER DATABASE "${restored}" RENAME TO "${name}"`,
+        `DROP DATABASE "${name}_before"`
+      )
+      return said
     },
     end: async () => {
       await cluster.stop()
