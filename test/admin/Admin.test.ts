@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect, Exit, Layer, Scope } from "effect"
 import { settings } from "#ground/platform/Config"
-import { DataDir } from "#ground/platform/DataDir"
+import { DataDir } from "#ground/platform/disk/DataDir"
 import { admin, adminHere } from "../support/Admin.ts"
 import { makeDataDir } from "../support/Server.ts"
 

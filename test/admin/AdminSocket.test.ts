@@ -8,7 +8,7 @@ import { join } from "node:path"
 import { askServer, AdminSocketLive } from "#doors/admin/AdminSocket"
 import { Operator } from "#doors/admin/Operator"
 import { OperatorRefused } from "#doors/admin/OperatorCommand"
-import { DataDir } from "#ground/platform/DataDir"
+import { DataDir } from "#ground/platform/disk/DataDir"
 import { within } from "../support/Eventually.ts"
 import { makeDataDir } from "../support/Server.ts"
 

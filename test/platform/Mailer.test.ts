@@ -319,7 +319,7 @@ describe("mail into the outbox", () => {
       yield* Effect.promise(() => writeFile(join(folder, "file"), ""))
       const error = yield* Effect.flip(Layer.build(outbox({ MAIL_OUTBOX: join(folder, "file", "outbox") })))
       assert.instanceOf(error, ConfigInvalid)
-      assert.match(error.message, /^MAIL_OUTBOX: mail cannot be written to .* \(ENOTDIR\)$/)
+      assert.match(error.message, /^MAIL_OUTBOX: mail cannot be written to .*: a part of the path is a file$/)
     }))
 
   it.effect("a folder that goes away is a mail that failed, and nothing is left behind", () =>

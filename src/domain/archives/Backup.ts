@@ -8,7 +8,7 @@ import { syncTree } from "#ground/database/Pglite"
 import type { OnlineBackup } from "#ground/database/Sql"
 import { unlessMissing } from "#ground/files/Missing"
 import { filesAt, type TarEntries, writeTar } from "#ground/files/Tar"
-import { RESTORING } from "#ground/platform/DataDir"
+import { RESTORING } from "#ground/platform/disk/DataDir"
 import { makeFolder } from "#ground/platform/disk/Folder"
 
 /** A backup cannot be made or restored where the operator wants it. */

@@ -3,8 +3,8 @@ import * as fs from "node:fs"
 import { hostname } from "node:os"
 import { DatabaseSync } from "node:sqlite"
 import * as path from "node:path"
-import { Config } from "./Config.ts"
-import { closedTo, closeToOthers, foreignTo, makeFolder, reasonOf, staysOpen } from "./disk/Folder.ts"
+import { Config } from "../Config.ts"
+import { closedTo, closeToOthers, foreignTo, makeFolder, reasonOf, staysOpen } from "./Folder.ts"
 
 /** DATA_DIR or SHARED_DIR cannot be created, written to, or locked. */
 export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
