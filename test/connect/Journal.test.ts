@@ -1,10 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Scope } from "effect"
 import * as fc from "fast-check"
-import { mkdtempSync, rmSync } from "node:fs"
+import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Journal } from "#clients/connect/Journal"
+import { prepare } from "#clients/connect/Places"
 import type { Work } from "#clients/connect/Work"
 
 const reply = { clientMsgId: "connect-x", to: { to: "bob" }, text: "Hello", hop: 1 }
@@ -74,6 +75,26 @@ describe("the journal", () => {
         { numRuns: 25 }
       )
     ))
+
+  it.effect("is for its user alone, also if an older one was open to others", () =>
+    Effect.gen(function*() {
+      const folder = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "parley-journal-"))),
+        (folder) => Effect.sync(() => rmSync(folder, { recursive: true }))
+      )
+      chmodSync(folder, 0o755)
+      const path = join(folder, "journal")
+      writeFileSync(path, "")
+      chmodSync(path, 0o644)
+      yield* prepare({ root: folder, journal: path, lock: "", home: "", work: "", logs: "" })
+      const { close, journal } = yield* opened(path)
+      yield* journal.arrived([arrival(1)], 0)
+      assert.strictEqual(statSync(folder).mode & 0o777, 0o700)
+      const files = readdirSync(folder)
+      assert.sameMembers(files, ["journal", "journal-wal", "journal-shm"])
+      for (const name of files) assert.strictEqual(statSync(join(folder, name)).mode & 0o777, 0o600, name)
+      yield* close
+    }))
 
   it.effect("notes a message once, ends parking for a newer one, and says which need only an acknowledgement", () =>
     Effect.gen(function*() {

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
@@ -132,6 +132,9 @@ describe("npm start", () => {
 
   it("makes the database, tells a person what to do, keeps others away, drains, and starts again after a SIGKILL", async () => {
     const dataDir = join(folder, "data")
+    // As systemd makes it (StateDirectory).
+    mkdirSync(dataDir)
+    chmodSync(dataDir, 0o755)
     const port = String(await freePort())
     const first = run({ DATA_DIR: dataDir, PORT: port, MAIL_FORM: "Parley <hidden@example.com>" })
     const url = await listening(first)
@@ -144,6 +147,8 @@ describe("npm start", () => {
     assert.strictEqual((await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })).status, 200)
     const mail = await eventually("the mail", () =>
       readdirSync(join(dataDir, "outbox")).find((name) => name.endsWith(".eml")))
+    const open = readdirSync(dataDir, { recursive: true, encoding: "utf8" }).filter((name) => (statSync(join(dataDir, name)).mode & 0o077) !== 0)
+    assert.deepStrictEqual(open, [], "other users of the machine can read it")
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
     await eventually("its code on the screen", () => first.stdout().includes(code) || undefined)
     assert.notInclude(first.stderr(), code)

@@ -1,4 +1,5 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
+import { chmodSync, closeSync, openSync } from "node:fs"
 import { DatabaseSync, type SQLInputValue } from "node:sqlite"
 import { BUDGET_WINDOW_MS, type Started } from "./Budget.ts"
 import { afterFailure, type Hold, HOLDS, type Reply, type Work } from "./Work.ts"
@@ -69,6 +70,11 @@ const CONFIRM_MS = 2_000
 const confirmAfter = (tries: number): number => Math.min(60_000, CONFIRM_MS * 2 ** Math.min(tries, 5))
 
 const open = (path: string) => {
+  // SQLite gives its other files the mode of this one. An older journal may be open to other users.
+  if (path !== ":memory:") {
+    closeSync(openSync(path, "a", 0o600))
+    chmodSync(path, 0o600)
+  }
   const db = new DatabaseSync(path, { timeout: 5_000 })
   db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON")
   db.exec(TABLES)

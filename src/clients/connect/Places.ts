@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
@@ -30,8 +30,12 @@ export const placesOf = (env: Environment, handle: string): Places => {
   return { root, journal: inside("journal"), lock: inside("lock"), home: inside("home"), work: inside("work"), logs: inside("logs") }
 }
 
-/** Creates the folder of an agent's connector. Only the user can read it. */
-export const prepare = ({ root }: Places): Effect.Effect<void> => Effect.sync(() => void mkdirSync(root, { recursive: true, mode: 0o700 }))
+/** Creates the folder of an agent's connector, and closes it to other users if somebody else has made it. Only the user can read it. */
+export const prepare = ({ root }: Places): Effect.Effect<void> =>
+  Effect.sync(() => {
+    mkdirSync(root, { recursive: true, mode: 0o700 })
+    if ((statSync(root).mode & 0o077) !== 0) chmodSync(root, 0o700)
+  })
 
 const SQLITE_BUSY = 5
 

@@ -4,7 +4,7 @@ import * as fs from "node:fs"
 import { open } from "node:fs/promises"
 import * as path from "node:path"
 import { freeBytes, noSpaceLeftOn, saysNoSpace } from "#ground/platform/disk/DiskSpace"
-import { makeFolder } from "#ground/platform/disk/Folder"
+import { closeTree, makeFolder } from "#ground/platform/disk/Folder"
 import { PgliteSession } from "./PgliteSession.ts"
 import { PLANNER_SETTINGS } from "./SqlValues.ts"
 
@@ -15,12 +15,28 @@ interface Stream {
   readonly node: unknown
 }
 
+/** Operations that change the attributes of a file, among them its mode. */
+interface Attributes {
+  setattr: (file: unknown, attributes: { readonly mode?: number }) => void
+}
+
 interface Mounted {
   readonly FS: { readonly ErrnoError: new(errno: number) => Error; readonly streams: ReadonlyArray<Stream | null> }
   readonly NODEFS: {
     readonly realPath: (node: unknown) => string
-    readonly stream_ops: { fsync?: (stream: Stream) => number }
+    readonly node_ops: Attributes
+    readonly stream_ops: Attributes & { fsync?: (stream: Stream) => number }
   }
+}
+
+/** What others than the user of the server may do. */
+const OTHERS = 0o077
+
+/** Keeps a mode that PGlite gives to a file from opening the file to other users. PGlite ignores the mask of the process. */
+const closeModes = (operations: Attributes): void => {
+  const { setattr } = operations
+  operations.setattr = (file, attributes) =>
+    setattr(file, typeof attributes.mode !== "number" ? attributes : { ...attributes, mode: attributes.mode & ~OTHERS })
 }
 
 const EIO = 29
@@ -51,6 +67,8 @@ class SyncedNodeFS extends NodeFS {
       // Emscripten's module, whose types leave out the internals of its file systems.
       const mounted = module as Mounted
       this.#mounted = mounted
+      closeModes(mounted.NODEFS.node_ops)
+      closeModes(mounted.NODEFS.stream_ops)
       mounted.NODEFS.stream_ops.fsync = (stream) => {
         try {
           if (stream.nfd === undefined) syncFolder(mounted.NODEFS.realPath(stream.node))
@@ -181,6 +199,8 @@ const makeDatabase = async (folder: string): Promise<void> => {
   try {
     const made = await PGlite.create({ fs: new NodeFS(unfinished) })
     await made.close()
+    // PGlite gives the files of a new database a mode that lets everybody write them, whatever the mask of the process.
+    closeTree(unfinished)
     await syncTree(unfinished)
   } catch (error) {
     // PGlite's own error does not say why it could not create a file.

@@ -127,6 +127,9 @@ const close = (file: string, stats: fs.Stats): void => {
   }
 }
 
+/** Closes a folder and everything below it to the other users of the machine. */
+export const closeTree = (folder: string): void => close(folder, fs.statSync(folder))
+
 /**
  * Closes these entries of a folder to the other users of the machine. Returns those that were open. An entry that is closed itself is
  * not searched, because nobody else can reach what is below it.
