@@ -239,6 +239,8 @@ describe("a backup of a standalone server that is used", () => {
     await mkdir(join(folder, "other"))
     const none = await adminHere({}, "restore", join(folder, "nothing.tar"), join(folder, "other"))
     assert.include(none.stderr, "There is no file")
+    const nowhere = await adminHere({}, "restore", file, "/dev/null/below")
+    assert.include(nowhere.stderr, "/dev/null/below cannot be used: a part of the path is a file.")
     const postgres = await adminHere({ DATABASE_URL: "postgres://localhost/parley" }, "restore", file, join(folder, "other"))
     assert.include(postgres.stderr, "pg_restore")
   })

@@ -125,6 +125,30 @@ describe("readiness", () => {
       yield* Effect.promise(() => eventually("the measured bytes", () => shown("DATA_DIR") > 0 && shown("SHARED_DIR") > 0 || undefined))
     }).pipe(Effect.scoped))
 
+  it.live("says that DATA_DIR has no space left, with the bytes, as long as that is so; and shows the free bytes", () =>
+    Effect.gen(function*() {
+      let free = 32_000_000
+      const folder = tmpdir()
+      const { context, url } = yield* serviceAlone(layerPgliteEmpty, { DATA_DIR: folder, SHARED_DIR: folder })
+      yield* Layer.build(DiskSpace.layer).pipe(
+        Effect.provideContext(context),
+        Effect.provide(Config.layerTest({ DATA_DIR: folder, SHARED_DIR: folder })),
+        Effect.provideService(DiskSpace.FreeDisk, () => free)
+      )
+      const ready = Effect.promise(async () => {
+        const response = await fetch(`${url}/v1/ready`)
+        const body = await response.json() as { readonly details?: { readonly reason: string } }
+        return [response.status, body.details?.reason]
+      })
+      assert.deepStrictEqual(yield* ready, [200, undefined])
+      free = 123_456
+      assert.deepStrictEqual(yield* ready, [503, `The database cannot write: no space left on ${folder} (0.1 MB free). Free some space.`])
+      free = Infinity
+      assert.deepStrictEqual(yield* ready, [200, undefined])
+      const shown = (name: string) => metric(metricsText(), "disk_free_bytes", { folder: name })
+      yield* Effect.promise(() => eventually("the measured bytes", () => shown("DATA_DIR") > 0 && shown("SHARED_DIR") > 0 || undefined))
+    }).pipe(Effect.scoped))
+
   it.live("says that the database is away where nothing listens, or what listens does not answer", () =>
     Effect.gen(function*() {
       const silent = yield* Effect.acquireRelease(

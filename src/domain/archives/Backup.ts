@@ -9,7 +9,7 @@ import type { OnlineBackup } from "#ground/database/Sql"
 import { unlessMissing } from "#ground/files/Missing"
 import { filesAt, type TarEntries, writeTar } from "#ground/files/Tar"
 import { RESTORING } from "#ground/platform/disk/DataDir"
-import { makeFolder } from "#ground/platform/disk/Folder"
+import { makeFolder, reasonOf } from "#ground/platform/disk/Folder"
 
 /** A backup cannot be made or restored where the operator wants it. */
 export class BackupRefused extends Data.TaggedError("BackupRefused")<{ readonly message: string }> {}
@@ -237,7 +237,7 @@ export const unpack = Effect.fnUntraced(function*(file: string, folder: string):
   const target = path.resolve(folder)
   const dataDir = path.join(target, RESTORING)
   if (!existsSync(file)) return yield* refuse(`There is no file ${path.resolve(file)}.`)
-  yield* io(async () => makeFolder(target, 0o700))
+  yield* Effect.try({ try: () => makeFolder(target, 0o700), catch: (error) => refuse(`${target} cannot be used: ${reasonOf(error)}.`) })
   const names = yield* io(() => readdir(target))
   const others = names.filter((name) => name !== RESTORING)
   // The state that `finish` leaves if the process dies between its two steps.
