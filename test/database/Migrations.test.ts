@@ -117,7 +117,7 @@ eachDatabase((_, { version, empty }) => {
       const held = yield* Deferred.make<void>()
       const end = yield* Deferred.make<void>()
       const holder = yield* Effect.forkChild(holding.withTransaction(Effect.gen(function*() {
-        yield* holding`LOCK TABLE holding`
+        yield* holding`LOCK TABLE latch`
         yield* Deferred.succeed(held, undefined)
         yield* Deferred.await(end)
       })))
