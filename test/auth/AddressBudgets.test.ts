@@ -10,6 +10,8 @@ import { layerPgliteTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
 import { recordRoutes } from "../support/Routes.ts"
 
+/** Paths without an endpoint that say where cards of A2A are. Unknown paths count for nobody. */
+const REFUSED = ["/.well-known/agent-card.json", "/a2a/.well-known/agent-card.json"]
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 const BUDGET = 4
 const ASSETS = 9
@@ -47,7 +49,7 @@ describe("requests without a key", () => {
             await response.arrayBuffer()
             return response
           })
-        const all = [...routes.values()].filter(({ method }) => METHODS.includes(method)).map(({ method, path }) => ({
+        const all = [...routes.values()].filter(({ method, path }) => METHODS.includes(method) && !REFUSED.includes(path)).map(({ method, path }) => ({
           method,
           path: path.replace(/:\w+/g, "some-thing").replace("*", "thing")
         }))

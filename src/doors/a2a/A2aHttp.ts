@@ -64,8 +64,7 @@ const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effe
 const bodyOf = (
   request: HttpServerRequest.HttpServerRequest
 ): Effect.Effect<{ readonly body: unknown; readonly inexact: InexactNumber | undefined }, A2aFailure> =>
-  Effect.suspend(() => {
-    const text = uncheckedText(request)
+  Effect.flatMap(uncheckedText(request), (text) => {
     try {
       return Effect.succeed({ body: text === "" ? {} : JSON.parse(text) as unknown, inexact: inexactNumber(text) })
     } catch {

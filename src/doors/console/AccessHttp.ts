@@ -43,7 +43,7 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (han
     return handlers.handleRaw("redeem", Effect.fnUntraced(function*({ request }) {
       yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
       // The handler decodes the body itself, so that an outsider gets the same answer for every body.
-      const given = Option.getOrUndefined(decodeToken(uncheckedText(request)))
+      const given = Option.getOrUndefined(decodeToken(yield* uncheckedText(request)))
       const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
       if (redeemed === undefined) return yield* hidden()
       return HttpServerResponse.jsonUnsafe(

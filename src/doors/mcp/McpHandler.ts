@@ -181,7 +181,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const { scopes, unknownSet, ...caller } = yield* callerOf(request)
 
-      const text = uncheckedText(request)
+      const text = yield* uncheckedText(request)
       let body: unknown
       try {
         body = JSON.parse(text)

@@ -74,12 +74,12 @@ export const TokenHttp = HttpRouter.use((router) =>
     const connections = yield* Connections
     const limits = yield* OAuthLimits
     if (!offersOAuth(config)) return
-    const form = (request: HttpServerRequest.HttpServerRequest) => readForm(uncheckedText(request))
+    const form = (request: HttpServerRequest.HttpServerRequest) => Effect.map(uncheckedText(request), readForm)
 
     yield* router.add("POST", REGISTER, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("registrations", request)
-      const text = uncheckedText(request)
+      const text = yield* uncheckedText(request)
       let body: unknown
       try {
         body = Buffer.byteLength(text) > MAX_REGISTRATION_BYTES ? undefined : JSON.parse(text)
@@ -105,7 +105,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     yield* router.add("POST", TOKEN, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
-      const given = form(request)
+      const given = yield* form(request)
       if (given === undefined) return refuse(400, "invalid_request", TOO_LONG)
       const { authorization } = request.headers
       const repeated = repeatedIn(given)
@@ -138,7 +138,7 @@ export const TokenHttp = HttpRouter.use((router) =>
     yield* router.add("POST", REVOKE, Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* limits.take("tokens", request)
-      const given = form(request) ?? new URLSearchParams()
+      const given = (yield* form(request)) ?? new URLSearchParams()
       yield* connections.revoke(given.get("token") ?? "", credentialsOf(request.headers["authorization"], given)?.clientId)
       // RFC 7009, 2.2: the answer does not tell whether there was such a token.
       return json(200, {})

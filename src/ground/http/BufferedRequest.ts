@@ -17,8 +17,8 @@ export const checkedText = (body: string): Effect.Effect<string> => {
 }
 
 /** The body of a request, unchecked. It is for forms, and for protocols that check numbers themselves, because their refusals are of another form. */
-export const uncheckedText = ({ source }: HttpServerRequest.HttpServerRequest): string =>
-  source instanceof ServerRequest ? source.body ?? "" : ""
+export const uncheckedText = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<string> =>
+  request.source instanceof ServerRequest ? Effect.succeed(request.source.body ?? "") : Effect.orDie(request.text)
 
 /** A request whose body is already read, in the form in which its endpoint gets it. */
 export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
