@@ -190,21 +190,19 @@ describe("a change that a node announces", () => {
       const { here, owners, pass, reach, there } = yield* twoNodes
       there.drain.drained = true
       yield* reach
-      /** A node's poll, up to its wait for the moment. */
-      const poll = Effect.fnUntraced(function*({ locks }: typeof here) {
+      /** Begins an effect, and comes back when it waits for the clock. */
+      const untilItWaits = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
         const clock = yield* Clock.Clock
         const waits = yield* Deferred.make<void>()
         const sleep: Clock.Clock["sleep"] = (duration) => Effect.andThen(Deferred.succeed(waits, undefined), clock.sleep(duration))
-        const fiber = yield* Effect.forkChild(Effect.provideService(locks.getRunners, Clock.Clock, { ...clock, sleep }))
+        const fiber = yield* Effect.forkChild(Effect.provideService(effect, Clock.Clock, { ...clock, sleep }))
         yield* Deferred.await(waits)
         return fiber
       })
-      const early = yield* poll(here)
+      const early = yield* untilItWaits(here.locks.getRunners)
       yield* pass("700 milliseconds")
       yield* TestClock.adjust("700 millis")
-      const late = yield* poll(there)
-      // The other node begins to try before the locks are released.
-      const trying = yield* Effect.forkChild(here.locks.acquire(here.address, SHARDS), { startImmediately: true })
+      const late = yield* untilItWaits(there.locks.getRunners)
       yield* pass("49 milliseconds")
       yield* TestClock.adjust("49 millis")
       assert.deepStrictEqual([early.pollUnsafe(), late.pollUnsafe()], [undefined, undefined])
@@ -212,6 +210,8 @@ describe("a change that a node announces", () => {
       yield* TestClock.adjust("2 millis")
       yield* Fiber.join(early)
       yield* Fiber.join(late)
+      // The other node has tried once before the locks are released.
+      const trying = yield* untilItWaits(here.locks.acquire(here.address, SHARDS))
       yield* Effect.forEach(SHARDS, (shard) => there.locks.release(there.address, shard), { concurrency: "unbounded", discard: true })
       const passing = yield* Effect.forkChild(Effect.forever(Effect.andThen(TestClock.adjust("10 millis"), here.locks.refresh(here.address, []))))
       assert.lengthOf(yield* Fiber.join(trying), SHARDS.length)

@@ -113,18 +113,17 @@ eachDatabase((_, { version, empty }) => {
       const url = yield* Effect.promise(() => freshDatabase(version, "empty"))
       const [one, other] = yield* Effect.all([together(url), together(url)])
       const holding = Context.get(yield* together(url), SqlClient.SqlClient)
-      yield* holding`CREATE TABLE latch ()`
       const held = yield* Deferred.make<void>()
       const end = yield* Deferred.make<void>()
       const holder = yield* Effect.forkChild(holding.withTransaction(Effect.gen(function*() {
-        yield* holding`LOCK TABLE latch`
+        yield* holding`SELECT pg_advisory_xact_lock(7)`
         yield* Deferred.succeed(held, undefined)
         yield* Deferred.await(end)
       })))
       yield* Deferred.await(held)
-      const slow = migration(2, `${second.text} SELECT FROM latch;`)
+      const slow = migration(2, `${second.text} SELECT pg_advisory_xact_lock(7);`)
       const interrupted = yield* Effect.forkChild(Effect.provide(Migrations.run([first, slow]), one))
-      const waits = holding`SELECT 1 FROM pg_locks WHERE relation = 'latch'::regclass AND NOT granted`
+      const waits = holding`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted`
       yield* Effect.repeat(waits, { until: (rows) => rows.length > 0 })
       const ended = yield* Effect.forkChild(Fiber.interrupt(interrupted), { startImmediately: true })
       yield* Deferred.succeed(end, undefined)
