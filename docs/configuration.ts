@@ -1,6 +1,6 @@
 import { Result } from "effect"
 import { writeFileSync } from "node:fs"
-import { settings } from "#ground/platform/Config"
+import { settings } from "#infrastructure/platform/Config"
 import { groupsOf, type SettingName } from "../runners/SettingGroups.ts"
 
 /** Writes docs/configuration.md from the settings in the code: `npm run docs`. */
@@ -40,7 +40,7 @@ should have the same limits.
 
 “Takes” is what is accepted. Rates are accepted requests in a sliding window. The [contract](wire.md) says what the limits mean to a client.
 
-This page is made from the code: change \`src/ground/platform/Config.ts\`, then run \`npm run docs\`.
+This page is made from the code: change \`src/infrastructure/platform/Config.ts\`, then run \`npm run docs\`.
 `
 
 /** The whole page. */

@@ -1,5 +1,5 @@
 import { writeFileSync } from "node:fs"
-import { catalogue, type Chapter } from "#ground/platform/Metrics"
+import { catalogue, type Chapter } from "#infrastructure/platform/Metrics"
 
 /** Writes docs/metrics.md from the catalogue in the code: `npm run docs`. */
 
@@ -9,7 +9,7 @@ const INTRODUCTION = `# Metrics
 when its process starts. Labels are routes, codes and names from the code, never a handle, an id or an address.
 [Operations](operations.md#metrics) names the examples for Prometheus and Grafana.
 
-This page is made from the code: change \`src/ground/platform/Metrics.ts\`, then run \`npm run docs\`.
+This page is made from the code: change \`src/infrastructure/platform/Metrics.ts\`, then run \`npm run docs\`.
 
 `
 
@@ -18,9 +18,9 @@ const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("<
 
 const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1)
 
-const row = ({ description: { help, look, name, only }, kind, labelNames }: Chapter["metrics"][number]): string => {
+const row = ({ description: { help, action, name, only }, kind, labelNames }: Chapter["metrics"][number]): string => {
   const labels = labelNames.length === 0 ? "" : `{${labelNames.join(",")}}`
-  return `| \`${name}${labels}\` | ${kind} | ${cell(capital(help))}${only === undefined ? "" : ` (only: ${only})`} | ${cell(look)} |`
+  return `| \`${name}${labels}\` | ${kind} | ${cell(capital(help))}${only === undefined ? "" : ` (only: ${only})`} | ${cell(action)} |`
 }
 
 const chapter = ({ metrics, title }: Chapter): string =>

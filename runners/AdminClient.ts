@@ -5,22 +5,22 @@ import { join, resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
 import * as Tables from "../src/Tables.ts"
 import { unpack } from "#domain/archives/Backup"
-import { AdminClient, type ApiRequest } from "#doors/admin/AdminClient"
-import { AuditLog } from "#doors/operator/AuditLog"
-import { askServer } from "#doors/admin/AdminSocket"
-import { Operator, showConfig } from "#doors/admin/Operator"
-import { type OperatorCommand, OperatorRefused } from "#doors/admin/OperatorCommand"
-import { Config, type Settings } from "#ground/platform/Config"
-import * as DatabaseClock from "#ground/database/DatabaseClock"
-import { DataDir, DataDirInUse } from "#ground/platform/disk/DataDir"
-import { closedTo, foreignTo } from "#ground/platform/disk/Folder"
-import { Ids } from "#ground/platform/Ids"
-import * as Migrations from "#ground/database/Migrations"
-import { databaseIsNew } from "#ground/database/Pglite"
-import { layerPglite } from "#ground/database/SqlPglite"
-import { layerPg } from "#ground/database/SqlPostgres"
-import { compact } from "#ground/database/Vacuum"
-import { layerLogger } from "#ground/platform/Telemetry"
+import { AdminClient, type ApiRequest } from "#interfaces/admin/AdminClient"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { askServer } from "#interfaces/admin/AdminSocket"
+import { Operator, showConfig } from "#interfaces/admin/Operator"
+import { type OperatorCommand, OperatorRefused } from "#interfaces/admin/OperatorCommand"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
+import { DataDir, DataDirInUse } from "#infrastructure/platform/disk/DataDir"
+import { closedTo, foreignTo } from "#infrastructure/platform/disk/Folder"
+import { Ids } from "#infrastructure/platform/Ids"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { databaseIsNew } from "#infrastructure/database/Pglite"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { compact } from "#infrastructure/database/Vacuum"
+import { layerLogger } from "#infrastructure/platform/Telemetry"
 
 /** The servers' database: PostgreSQL, used alongside running servers, or PGlite, only while no server runs. */
 const database = (config: Settings) =>
@@ -143,7 +143,7 @@ const compactHere = Effect.fnUntraced(function*(config: Settings, operator: stri
 const Sent = Schema.Struct({ url: Schema.String, others: Schema.optionalKey(Schema.Array(Schema.String)), token: Schema.String })
 
 /** How long a server may take over a call of the operators' API. */
-const PATIENCE_MS = 30_000
+const REQUEST_TIMEOUT_MS = 30_000
 
 /** Codes of failures in which a request was not sent at all, so that it may be sent to another server. */
 const NOT_SENT = new Set(["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"])
@@ -174,7 +174,7 @@ const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operat
       sendToOne(bases, path, {
         method,
         headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-        signal: AbortSignal.timeout(PATIENCE_MS),
+        signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
         ...(body === undefined ? {} : { body: JSON.stringify(body) })
       }),
     catch: () =>

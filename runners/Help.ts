@@ -1,5 +1,5 @@
 import type { CliOutput, HelpDoc } from "effect/cli"
-import { settings } from "#ground/platform/Config"
+import { settings } from "#infrastructure/platform/Config"
 import { groupsOf, type SettingName } from "./SettingGroups.ts"
 import { fold } from "./Fold.ts"
 import type { Typed } from "./Typed.ts"

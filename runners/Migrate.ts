@@ -1,9 +1,9 @@
 import { Effect, Layer } from "effect"
-import * as ClusterNode from "#ground/cluster/ClusterNode"
-import { Config, ConfigInvalid } from "#ground/platform/Config"
-import * as Migrations from "#ground/database/Migrations"
-import { layerPg } from "#ground/database/SqlPostgres"
-import { layerLogger } from "#ground/platform/Telemetry"
+import * as ClusterNode from "#infrastructure/cluster/ClusterNode"
+import { Config, ConfigInvalid } from "#infrastructure/platform/Config"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { layerLogger } from "#infrastructure/platform/Telemetry"
 import { runToEnd, say, warnings } from "../src/Server.ts"
 
 /** `parley migrate`: brings the database of a cluster up to this version, before any node of this version starts. */

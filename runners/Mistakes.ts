@@ -1,5 +1,5 @@
 import { CliError, type HelpDoc } from "effect/cli"
-import { similar } from "#ground/platform/Misspelt"
+import { similar } from "#infrastructure/platform/UnknownSettings"
 import { settingNamesOf } from "./Help.ts"
 
 /** The words of a command after `parley`, such as `admin agents list`. */

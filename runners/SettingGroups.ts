@@ -1,4 +1,4 @@
-import type { settings } from "#ground/platform/Config"
+import type { settings } from "#infrastructure/platform/Config"
 
 export type SettingName = keyof typeof settings
 

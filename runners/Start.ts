@@ -1,17 +1,17 @@
 import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
-import { AdminSocketLive } from "#doors/admin/AdminSocket"
-import { Operator } from "#doors/admin/Operator"
-import { AgentAdmin } from "#doors/operator/AgentAdmin"
-import * as Cluster from "#ground/cluster/Cluster"
-import { NodeProcedures } from "#ground/cluster/NodeProcedures"
-import { ConfigInvalid, type Settings, settings } from "#ground/platform/Config"
-import { DataDir } from "#ground/platform/disk/DataDir"
-import { databaseIsNew } from "#ground/database/Pglite"
-import { layerPglite } from "#ground/database/SqlPglite"
-import { layerPg } from "#ground/database/SqlPostgres"
+import { AdminSocketLive } from "#interfaces/admin/AdminSocket"
+import { Operator } from "#interfaces/admin/Operator"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import * as Cluster from "#infrastructure/cluster/Cluster"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import { ConfigInvalid, type Settings, settings } from "#infrastructure/platform/Config"
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
+import { databaseIsNew } from "#infrastructure/database/Pglite"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { serve } from "../src/Server.ts"
-import { VERSION } from "#doors/service/Version"
+import { VERSION } from "#interfaces/service/Version"
 import { Progress } from "./Progress.ts"
 import { typed } from "./Typed.ts"
 
@@ -81,7 +81,7 @@ export const start = (): void => serve({
   own: DataDir.layer,
   database,
   cluster: () =>
-    Layer.provideMerge(NodeProcedures.layerAlone, Cluster.layerStandalone).pipe(
+    Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone).pipe(
       Layer.provide(Layer.effectDiscard(Effect.sync(() => progress?.begin("The server starts"))))
     ),
   owns: () => true,

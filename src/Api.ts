@@ -2,27 +2,27 @@ import { HttpApi, OpenApi } from "effect/http-api"
 import { AccountsApi } from "#domain/accounts/AccountsApi"
 import { AvatarsApi } from "#domain/avatars/AvatarsApi"
 import { AttachmentsApi } from "#domain/attachments/AttachmentsApi"
-import { ConnectionsApi } from "#domain/oauth/ConnectionsApi"
+import { GrantsApi } from "#domain/oauth/GrantsApi"
 import { ContactsApi } from "#domain/contacts/ContactsApi"
 import { ConversationsApi } from "#domain/conversations/ConversationsApi"
 import { GroupsApi } from "#domain/groups/GroupsApi"
 import { MessagesApi } from "#domain/conversations/MessagesApi"
 import { MutesApi } from "#domain/mutes/MutesApi"
 import { DirectoryApi } from "#domain/directory/DirectoryApi"
-import { WireErrors } from "#ground/wire/WireErrors"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { PresenceApi } from "#domain/presence/PresenceApi"
 import { RegistrationApi } from "#domain/registration/RegistrationApi"
-import { WakeWebhookApi } from "#doors/mcp/events/WakeWebhookApi"
+import { WakeWebhookApi } from "#interfaces/mcp/events/WakeWebhookApi"
 import { RepliesApi } from "#domain/replies/RepliesApi"
-import { published } from "#doors/service/OpenApiDocument"
+import { published } from "#interfaces/service/OpenApiDocument"
 import { SearchApi } from "#domain/search/SearchApi"
-import { ServiceApi } from "#doors/service/ServiceApi"
+import { ServiceApi } from "#interfaces/service/ServiceApi"
 import { WebhooksApi } from "#domain/webhooks/WebhooksApi"
 
 /** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
-  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, WakeWebhookApi, RepliesApi, SearchApi, ConnectionsApi, ServiceApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, WakeWebhookApi, RepliesApi, SearchApi, GrantsApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

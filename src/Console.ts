@@ -2,27 +2,27 @@ import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Budgets } from "#domain/auth/Budgets"
-import { AgentAdmin } from "#doors/operator/AgentAdmin"
-import { AuditLog } from "#doors/operator/AuditLog"
-import { ConnectionAdmin } from "#doors/operator/ConnectionAdmin"
-import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
-import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
-import { Erasure } from "#doors/operator/Erasure"
-import { LimitChanges } from "#doors/operator/LimitChanges"
-import { Reports } from "#doors/operator/Reports"
-import { NO_STORE, UncachedErrors } from "#ground/wire/Uncached"
-import { toResponse } from "#ground/wire/WireErrors"
-import { AccessHttp, DoorHttp } from "#doors/console/AccessHttp"
-import { AgentsHttp } from "#doors/console/AgentsHttp"
-import { ConsoleApi } from "#doors/console/ConsoleApi"
-import { ConsoleAuthorization, hidden } from "#doors/console/ConsoleAuthorization"
-import { OAuthHttp } from "#doors/console/OAuthHttp"
-import { OperatedGroups } from "#doors/operator/OperatedGroups"
-import { LimitsHttp } from "#doors/console/LimitsHttp"
-import { ModerationHttp } from "#doors/console/ModerationHttp"
-import { Nodes } from "#doors/operator/Nodes"
-import { NodesHttp } from "#doors/console/NodesHttp"
-import { NodeSampler } from "#doors/operator/NodeSampler"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
+import { Erasure } from "#interfaces/operator/Erasure"
+import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { Reports } from "#interfaces/operator/Reports"
+import { NO_STORE, UncachedErrors } from "#infrastructure/wire/Uncached"
+import { toResponse } from "#infrastructure/wire/WireErrors"
+import { AccessHttp, DoorHttp } from "#interfaces/console/AccessHttp"
+import { AgentsHttp } from "#interfaces/console/AgentsHttp"
+import { ConsoleApi } from "#interfaces/console/ConsoleApi"
+import { ConsoleAuthorization, hidden } from "#interfaces/console/ConsoleAuthorization"
+import { OAuthHttp } from "#interfaces/console/OAuthHttp"
+import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { LimitsHttp } from "#interfaces/console/LimitsHttp"
+import { ModerationHttp } from "#interfaces/console/ModerationHttp"
+import { Nodes } from "#interfaces/operator/Nodes"
+import { NodesHttp } from "#interfaces/console/NodesHttp"
+import { NodeSampler } from "#interfaces/operator/NodeSampler"
 
 /** Answers every other path below `/console/api` with the same 404 as callers get who are no operators. */
 const nothing = HttpRouter.use((router) =>
@@ -46,7 +46,7 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
 
 /** The services of the operators' API. They also answer the questions of other nodes. */
 export const services = Nodes.layer.pipe(
-  Layer.provideMerge(Layer.mergeAll(ConnectionAdmin.layer, ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
+  Layer.provideMerge(Layer.mergeAll(GrantAdmin.layer, ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
   Layer.provideMerge(Layer.mergeAll(OperatedGroups.layer, LimitChanges.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

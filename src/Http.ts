@@ -1,9 +1,9 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { A2aHttp, a2aProtocols } from "#doors/a2a/A2aHttp"
-import { TaskPushes } from "#doors/a2a/TaskPushes"
-import { TaskWatches } from "#doors/a2a/TaskWatches"
+import { A2aHttp, a2aProtocols } from "#interfaces/a2a/A2aHttp"
+import { TaskPushes } from "#interfaces/a2a/TaskPushes"
+import { TaskWatches } from "#interfaces/a2a/TaskWatches"
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
 import { AvatarsHttp } from "#domain/avatars/AvatarsHttp"
 import { Api } from "./Api.ts"
@@ -14,45 +14,45 @@ import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authoriz
 import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
 import { OptionalAuthorization } from "#domain/auth/OptionalAuthorization"
 import { ConsoleHttp, services as consoleServices } from "./Console.ts"
-import { ConnectionsHttp } from "#domain/oauth/ConnectionsHttp"
+import { GrantsHttp } from "#domain/oauth/GrantsHttp"
 import { ContactsHttp } from "#domain/contacts/ContactsHttp"
 import { ConversationsHttp } from "#domain/conversations/ConversationsHttp"
 import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
 import { GroupsHttp } from "#domain/groups/GroupsHttp"
 import { MessagesHttp } from "#domain/conversations/MessagesHttp"
-import { WakeWebhookHttp } from "#doors/mcp/events/WakeWebhookHttp"
-import { McpHttp } from "#doors/mcp/McpHttp"
-import { mcpProtocol } from "#doors/mcp/McpProtocol"
-import { AuthorizeHttp } from "#doors/signin/AuthorizeHttp"
-import { MetadataHttp } from "#doors/signin/MetadataHttp"
-import { OAuthLimits } from "#doors/signin/OAuthLimits"
-import { oauthProtocols } from "#doors/signin/OAuthProtocol"
-import { RequestsHttp } from "#doors/signin/RequestsHttp"
-import { TokenHttp } from "#doors/signin/TokenHttp"
+import { WakeWebhookHttp } from "#interfaces/mcp/events/WakeWebhookHttp"
+import { McpHttp } from "#interfaces/mcp/McpHttp"
+import { mcpProtocol } from "#interfaces/mcp/McpProtocol"
+import { AuthorizeHttp } from "#interfaces/signin/AuthorizeHttp"
+import { MetadataHttp } from "#interfaces/signin/MetadataHttp"
+import { OAuthLimits } from "#interfaces/signin/OAuthLimits"
+import { oauthProtocols } from "#interfaces/signin/OAuthProtocol"
+import { RequestsHttp } from "#interfaces/signin/RequestsHttp"
+import { TokenHttp } from "#interfaces/signin/TokenHttp"
 import { MutesHttp } from "#domain/mutes/MutesHttp"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
 import { DirectoryHttp } from "#domain/directory/DirectoryHttp"
-import { HeldBytes } from "#ground/http/HeldBytes"
-import { HttpServer } from "#ground/http/HttpServer"
-import type { SelfContained } from "#ground/http/Routing"
+import { BufferedBytes } from "#infrastructure/http/BufferedBytes"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import type { SelfContained } from "#infrastructure/http/Routing"
 import { Idempotency } from "#domain/idempotency/Idempotency"
-import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
-import { UncachedErrors } from "#ground/wire/Uncached"
-import { WireErrors } from "#ground/wire/WireErrors"
-import { Pages } from "#doors/pages/Pages"
-import { PagesHttp } from "#doors/pages/PagesHttp"
+import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
+import { UncachedErrors } from "#infrastructure/wire/Uncached"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
+import { Pages } from "#interfaces/pages/Pages"
+import { PagesHttp } from "#interfaces/pages/PagesHttp"
 import { PresenceHttp } from "#domain/presence/PresenceHttp"
-import { GatewayLive } from "#doors/realtime/GatewayLive"
-import { Waiters } from "#doors/realtime/Waiters"
+import { SocketServer } from "#interfaces/realtime/SocketServer"
+import { Waiters } from "#interfaces/realtime/Waiters"
 import { RegistrationHttp } from "#domain/registration/RegistrationHttp"
 import { RepliesHttp } from "#domain/replies/RepliesHttp"
 import { SearchHttp } from "#domain/search/SearchHttp"
-import { docsOf } from "#doors/service/Docs"
-import { ServiceHttp } from "#doors/service/ServiceHttp"
+import { docsOf } from "#interfaces/service/Docs"
+import { ServiceHttp } from "#interfaces/service/ServiceHttp"
 import { WebhooksHttp } from "#domain/webhooks/WebhooksHttp"
 
 /** The handlers of every group of the Api. */
-const rooms = Layer.mergeAll(
+const modules = Layer.mergeAll(
   RegistrationHttp,
   AccountsHttp,
   AvatarsHttp,
@@ -68,7 +68,7 @@ const rooms = Layer.mergeAll(
   AttachmentsHttp,
   RepliesHttp,
   SearchHttp,
-  ConnectionsHttp,
+  GrantsHttp,
   ServiceHttp
 )
 
@@ -91,24 +91,24 @@ const oauth = Layer.mergeAll(MetadataHttp, AuthorizeHttp, TokenHttp, RequestsHtt
 
 /** All routes of the contract, and the pages that describe it. */
 const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp, McpHttp, A2aHttp, PagesHttp, oauth, docsOf(Api)).pipe(
-  Layer.provide(rooms),
+  Layer.provide(modules),
   Layer.provide(Pages.layer),
   Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** Listens once everything behind the routes is built and `ready` has completed. Needs the rooms' services (Services.ts). */
+/** Listens once everything behind the routes is built and `ready` has completed. Needs the modules' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {
     protocols: (config) => [mcpProtocol(config), ...a2aProtocols(config), ...oauthProtocols],
     ready
   }).pipe(
     Layer.provideMerge(consoleServices),
-    Layer.provideMerge(GatewayLive),
+    Layer.provideMerge(SocketServer),
     Layer.provideMerge(TaskWatches.layer),
     Layer.provideMerge(Waiters.layer),
     Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer, TaskPushes.layerRunning)),
-    Layer.provideMerge(HeldBytes.layer)
+    Layer.provideMerge(BufferedBytes.layer)
   )
 
 export const layer = layerOnce(Effect.void)

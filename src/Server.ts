@@ -4,27 +4,27 @@ import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
 import * as Entities from "./Services.ts"
 import * as Http from "./Http.ts"
-import type { AgentAdmin } from "#doors/operator/AgentAdmin"
-import { Config, ConfigInvalid, type Settings } from "#ground/platform/Config"
-import * as DatabaseClock from "#ground/database/DatabaseClock"
-import { sharedDirIsUsable } from "#ground/platform/disk/DataDir"
-import * as DiskSpace from "#ground/platform/disk/DiskSpace"
-import { HttpServer } from "#ground/http/HttpServer"
-import { addressIsFree } from "#ground/http/Listening"
-import { Ids } from "#ground/platform/Ids"
-import * as Maintenance from "#ground/database/Maintenance"
-import * as Migrations from "#ground/database/Migrations"
-import type { Members } from "#ground/cluster/Members"
-import type { NodeCalls } from "#ground/cluster/NodeCalls"
-import type { NodeLines } from "#ground/cluster/NodeLines"
-import type { NodeProcedures } from "#ground/cluster/NodeProcedures"
-import { StallGuard } from "#ground/platform/StallGuard"
-import { Readiness } from "#ground/platform/Readiness"
-import type { Database } from "#ground/database/Sql"
-import { layerLogger } from "#ground/platform/Telemetry"
-import * as TraceExport from "#ground/platform/TraceExport"
-import { VERSION } from "#doors/service/Version"
-import { Unavailable } from "#ground/wire/WireError"
+import type { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { Config, ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
+import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
+import { sharedDirIsUsable } from "#infrastructure/platform/disk/DataDir"
+import * as DiskSpace from "#infrastructure/platform/disk/DiskSpace"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { addressIsFree } from "#infrastructure/http/Listening"
+import { Ids } from "#infrastructure/platform/Ids"
+import * as Maintenance from "#infrastructure/database/Maintenance"
+import * as Migrations from "#infrastructure/database/Migrations"
+import type { Members } from "#infrastructure/cluster/Members"
+import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import type { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import type { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import { StallGuard } from "#infrastructure/platform/StallGuard"
+import { Readiness } from "#infrastructure/platform/Readiness"
+import type { Database } from "#infrastructure/database/Sql"
+import { layerLogger } from "#infrastructure/platform/Telemetry"
+import * as TraceExport from "#infrastructure/platform/TraceExport"
+import { VERSION } from "#interfaces/service/Version"
+import { Unavailable } from "#infrastructure/wire/WireError"
 
 export const say = (text: string): void => void process.stdout.write(`${text}\n`)
 const complain = (text: string): void => void process.stderr.write(`${text}\n`)
@@ -41,7 +41,7 @@ export interface Kind<Own> {
   readonly database: (config: Settings) => Layer.Layer<Databases, unknown, Base | Own>
   readonly cluster: (
     config: Settings
-  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Members | NodeCalls | NodeLines | NodeProcedures, unknown, Databases | Base>
+  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Members | NodeCalls | PeerConnections | NodeRpc, unknown, Databases | Base>
   /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
   /** Completes when the server can serve requests. Runs once all services are built. */

@@ -1,12 +1,12 @@
 import { Layer } from "effect"
-import { PushConfigsRepo } from "#doors/a2a/PushConfigsRepo"
-import { TaskPushes } from "#doors/a2a/TaskPushes"
-import { Tasks } from "#doors/a2a/Tasks"
-import { TasksRepo } from "#doors/a2a/TasksRepo"
-import { Callbacks } from "#doors/mcp/events/Callbacks"
-import { EventFeed } from "#doors/mcp/events/EventFeed"
-import { EventSubscriptions } from "#doors/mcp/events/EventSubscriptions"
-import { EventSubscriptionsRepo } from "#doors/mcp/events/EventSubscriptionsRepo"
+import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
+import { TaskPushes } from "#interfaces/a2a/TaskPushes"
+import { Tasks } from "#interfaces/a2a/Tasks"
+import { TasksRepo } from "#interfaces/a2a/TasksRepo"
+import { Callbacks } from "#interfaces/mcp/events/Callbacks"
+import { EventFeed } from "#interfaces/mcp/events/EventFeed"
+import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
+import { EventSubscriptionsRepo } from "#interfaces/mcp/events/EventSubscriptionsRepo"
 import { Accounts } from "#domain/agents/Accounts"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
@@ -27,7 +27,7 @@ import { ContactsRepo } from "#domain/contacts/ContactsRepo"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { Conversations } from "#domain/conversations/Conversations"
 import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
-import { ReadingRepo } from "#domain/conversations/ReadingRepo"
+import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
@@ -43,24 +43,24 @@ import * as Jobs from "./Jobs.ts"
 import * as Tables from "./Tables.ts"
 import { Mutes } from "#domain/mutes/Mutes"
 import { MutesRepo } from "#domain/mutes/MutesRepo"
-import { BlobsLive } from "#ground/files/BlobsLive"
+import { BlobsLive } from "#infrastructure/files/BlobsLive"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
-import { Mailer, MailQueue } from "#ground/platform/Mailer"
+import { Mailer, MailQueue } from "#infrastructure/platform/Mailer"
 import { PresenceRepo } from "#domain/presence/PresenceRepo"
 import { Presences } from "#domain/presence/Presences"
 import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
 import { Clients } from "#domain/oauth/Clients"
-import { Connections } from "#domain/oauth/Connections"
-import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { Grants } from "#domain/oauth/Grants"
+import { GrantsRepo } from "#domain/oauth/GrantsRepo"
 import { Refusals } from "#domain/oauth/Refusals"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { PresenceStore } from "#domain/presence/PresenceStore"
-import { Limits } from "#ground/rates/Limits"
-import { LargeReads } from "#ground/rates/LargeReads"
-import { RateLimits } from "#ground/rates/RateLimits"
-import { Secrets } from "#ground/database/Secrets"
+import { Limits } from "#infrastructure/rates/Limits"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { Secrets } from "#infrastructure/database/Secrets"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Codes } from "#domain/registration/Codes"
@@ -72,9 +72,9 @@ import { RepliesRepo } from "#domain/replies/RepliesRepo"
 import { MessageSearch } from "#domain/search/MessageSearch"
 import { SearchRepo } from "#domain/search/SearchRepo"
 import { WordIndex } from "#domain/search/WordIndex"
-import { BacklogGauges } from "#doors/service/BacklogGauges"
-import { ErasedFiles } from "#doors/operator/ErasedFiles"
-import { Vacuum } from "#ground/database/Vacuum"
+import { BacklogGauges } from "#interfaces/service/BacklogGauges"
+import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
+import { Vacuum } from "#infrastructure/database/Vacuum"
 import { EventData } from "#domain/webhooks/EventData"
 import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import { PostSources } from "#domain/webhooks/PostSources"
@@ -83,7 +83,7 @@ import { Webhooks } from "#domain/webhooks/Webhooks"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 
-/** The services of the rooms, on a database, a cluster and the platform's small services. */
+/** The services of the modules, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRequests.layer).pipe(
   Layer.provideMerge(Registration.layer),
   Layer.provideMerge(EventSubscriptions.layer),
@@ -96,7 +96,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
-  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Connections.layer)),
+  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Grants.layer)),
   Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(SessionsLive),
@@ -112,10 +112,10 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     BacklogGauges.layer,
     CodesRepo.layer,
     ColdSlots.layer,
-    ConnectionsRepo.layer,
+    GrantsRepo.layer,
     ContactsRepo.layer,
     ConversationsRepo.layer,
-    ReadingRepo.layer,
+    HistoryRepo.layer,
     DeliveriesRepo.layer,
     DeletionsRepo.layer,
     DirectoryRepo.layer,

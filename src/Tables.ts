@@ -1,14 +1,14 @@
 import { Layer } from "effect"
-import { a2aTables } from "#doors/a2a/A2aTables"
-import { eventTables } from "#doors/mcp/events/EventTables"
-import { limitChangesTables } from "#doors/operator/LimitChanges"
-import { operatorTables } from "#doors/operator/OperatorTables"
+import { a2aTables } from "#interfaces/a2a/A2aTables"
+import { eventTables } from "#interfaces/mcp/events/EventTables"
+import { limitChangesTables } from "#interfaces/operator/LimitChanges"
+import { operatorTables } from "#interfaces/operator/OperatorTables"
 import { accountsTables } from "#domain/accounts/AccountsTables"
 import { agentsTables } from "#domain/agents/AgentsTables"
 import { attachmentsTables } from "#domain/attachments/AttachmentsTables"
 import { avatarsTables } from "#domain/avatars/AvatarsTables"
 import { contactsTables } from "#domain/contacts/ContactsTables"
-import { hiddenMessagesTables } from "#domain/conversations/ReadingRepo"
+import { hiddenMessagesTables } from "#domain/conversations/HistoryRepo"
 import { deliveriesTables } from "#domain/deliveries/DeliveriesTables"
 import { enforcementTables } from "#domain/enforcement/EnforcementTables"
 import { groupsTables } from "#domain/groups/GroupsTables"
@@ -22,12 +22,12 @@ import { registrationTables } from "#domain/registration/RegistrationTables"
 import { repliesTables } from "#domain/replies/RepliesTables"
 import { searchTables } from "#domain/search/SearchTables"
 import { webhooksTables } from "#domain/webhooks/WebhooksTables"
-import { clusterTables } from "#ground/cluster/NodeTable"
-import { migrationsTables } from "#ground/database/Migrations"
-import { type OwnedTable, Tables } from "#ground/database/Tables"
-import { secretsTables } from "#ground/database/Secrets"
+import { clusterTables } from "#infrastructure/cluster/NodeTable"
+import { migrationsTables } from "#infrastructure/database/Migrations"
+import { type OwnedTable, Tables } from "#infrastructure/database/Tables"
+import { secretsTables } from "#infrastructure/database/Secrets"
 
-/** The tables of all rooms. An erasure takes them in this order. An export names the tables that it leaves out in this order. */
+/** The tables of all modules. An erasure takes them in this order. An export names the tables that it leaves out in this order. */
 export const tables: ReadonlyArray<OwnedTable> = [
   migrationsTables,
   secretsTables,

@@ -4,7 +4,7 @@ import { closeSync, openSync } from "node:fs"
 import { chmod, readFile, rm, writeFile } from "node:fs/promises"
 import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
-import { makeFolder, reasonOf } from "#ground/platform/disk/Folder"
+import { makeFolder, reasonOf } from "#infrastructure/platform/disk/Folder"
 import manifest from "../../package.json" with { type: "json" }
 import { Balancer } from "./Balancer.ts"
 import { type NodeMetrics, type NodeView, parseMetrics } from "./ClusterTable.ts"

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { incoming, partsOf } from "#doors/a2a/MessageParts"
+import { incoming, partsOf } from "#interfaces/a2a/MessageParts"
 
 const stored = (content: object, metadata: object = {}) => ({ content: JSON.stringify(content), metadata: JSON.stringify(metadata) })
 

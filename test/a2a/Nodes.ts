@@ -116,7 +116,7 @@ export const tasksOnNodes = (started: () => Cluster): void => {
             .catch((error: Error) => assert.match(error.message, /as many .* as an agent may have/))))
       const made = (await putMany(24)).filter((config) => config !== undefined)
       assert.lengthOf(made, 7)
-      // At the limit: whoever is first gets the room that one leaves.
+      // At the limit: whoever is first gets the place that one leaves.
       for (let round = 0; round < 12; round++) {
         const { id, taskId } = made.pop()!
         await clients[tasks.findIndex((task) => task.id === taskId)]!.here.deleteTaskPushNotificationConfig({ tenant: "", taskId, id })

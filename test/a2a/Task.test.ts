@@ -13,7 +13,7 @@ import {
   type TaskState,
   waitsFor,
   withTask
-} from "#doors/a2a/Task"
+} from "#interfaces/a2a/Task"
 
 /** What happens in a conversation of a and b, in its order; numbers name earlier messages and tasks. */
 type Event =

@@ -2,16 +2,16 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { PushConfigsRepo } from "#doors/a2a/PushConfigsRepo"
-import { asOf, LOG, type Change, type Task } from "#doors/a2a/Task"
-import { TaskPushes } from "#doors/a2a/TaskPushes"
-import { type Side, Tasks } from "#doors/a2a/Tasks"
-import { TasksRepo } from "#doors/a2a/TasksRepo"
+import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
+import { asOf, LOG, type Change, type Task } from "#interfaces/a2a/Task"
+import { TaskPushes } from "#interfaces/a2a/TaskPushes"
+import { type Side, Tasks } from "#interfaces/a2a/Tasks"
+import { TasksRepo } from "#interfaces/a2a/TasksRepo"
 import { Deletions } from "#domain/agents/Deletions"
 import { Accounts } from "#domain/agents/Accounts"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { Conversations } from "#domain/conversations/Conversations"
-import { Ids } from "#ground/platform/Ids"
+import { Ids } from "#infrastructure/platform/Ids"
 import { PostSources } from "#domain/webhooks/PostSources"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
@@ -21,7 +21,7 @@ import { isInstalled } from "../../runners/local/Postgres.ts"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { breath, eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
-import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent, type Party } from "../support/Modules.ts"
 
 const posts: Array<Post> = []
 /** URLs that never answer. */
@@ -124,7 +124,7 @@ const atEachStep = <E, R, E2, R2>(prepare: Effect.Effect<Effect.Effect<void, E, 
     }
   })
 
-layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what is posted of them", (it) => {
+layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what is posted of them", (it) => {
   it.effect("a change is posted once, and survives a crash at any step of what takes it into account", () =>
     Effect.gen(function*() {
       const worlds: Array<Effect.Success<typeof world>> = []
@@ -349,7 +349,7 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
     }))
 })
 
-layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Layer.provide(internet)))("an agent's limit of configurations", (it) => {
+layer(layerModules(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Layer.provide(internet)))("an agent's limit of configurations", (it) => {
   const put = (side: Side, task: string, url: string, name: string) =>
     Effect.flatMap(TaskPushes, (pushes) =>
       Effect.match(pushes.put(side, task, configOf(url, name)), { onSuccess: () => "made", onFailure: ({ _tag }) => _tag as string }))
@@ -403,7 +403,7 @@ layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Lay
 })
 
 describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
-  layer(layerRooms(layerPostgresTest(18)).pipe(Layer.provide(internet)))((it) => {
+  layer(layerModules(layerPostgresTest(18)).pipe(Layer.provide(internet)))((it) => {
     it.effect("lock their caller before its configurations, so that they do not wait for each other", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient

@@ -2,17 +2,17 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer, type Scope } from "effect"
 import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse } from "effect/http"
-import { A2aHttp } from "#doors/a2a/A2aHttp"
-import { TaskWatches } from "#doors/a2a/TaskWatches"
+import { A2aHttp } from "#interfaces/a2a/A2aHttp"
+import { TaskWatches } from "#interfaces/a2a/TaskWatches"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
-import { Waiters } from "#doors/realtime/Waiters"
-import { ERROR_INFO, RPC } from "#doors/a2a/Failure"
-import { Unavailable } from "#ground/wire/WireError"
+import { Waiters } from "#interfaces/realtime/Waiters"
+import { ERROR_INFO, RPC } from "#interfaces/a2a/Failure"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 const info = { "@type": ERROR_INFO, reason: "UNAVAILABLE", domain: "parley", metadata: { code: "UNAVAILABLE", retry_after_ms: "2000" } }
 const { message } = new Unavailable()
@@ -22,7 +22,7 @@ const restBody = { error: { code: 503, status: "UNAVAILABLE", message, details: 
 layer(TaskWatches.layer.pipe(
   Layer.provideMerge(Waiters.layer),
   Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer)),
-  Layer.provideMerge(layerRooms(layerPgliteTest))
+  Layer.provideMerge(layerModules(layerPgliteTest))
 ))("A2A while the database is away", (it) => {
   it.effect("164. answers 503 with Retry-After in each binding's own words, whether the key or the task cannot be read, and goes on after it", () =>
     Effect.gen(function*() {

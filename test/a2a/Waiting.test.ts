@@ -3,16 +3,16 @@ import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { Readable } from "node:stream"
-import { makeEventStream } from "#doors/a2a/EventStream"
-import type { Call } from "#doors/a2a/Call"
-import { makeOperations } from "#doors/a2a/Operations"
-import { TaskWatches } from "#doors/a2a/TaskWatches"
+import { makeEventStream } from "#interfaces/a2a/EventStream"
+import type { Call } from "#interfaces/a2a/Call"
+import { makeOperations } from "#interfaces/a2a/Operations"
+import { TaskWatches } from "#interfaces/a2a/TaskWatches"
 import { Agents } from "#domain/agents/Agents"
 import { Auth } from "#domain/auth/Auth"
-import { Waiters } from "#doors/realtime/Waiters"
+import { Waiters } from "#interfaces/realtime/Waiters"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 import { turn } from "../../verification/simulation/World.ts"
 
 /** Completes when a call waits. */
@@ -28,7 +28,7 @@ const watching = Layer.effect(
 const world = watching.pipe(
   Layer.provideMerge(Waiters.layer),
   Layer.provideMerge(Auth.layer),
-  Layer.provideMerge(layerRooms(layerPgliteTest))
+  Layer.provideMerge(layerModules(layerPgliteTest))
 )
 
 let serial = 0

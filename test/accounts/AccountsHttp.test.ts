@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { Accounts } from "#domain/agents/Accounts"
-import { codeTo, mailsTo, Neighbours, newAccount, other } from "../registration/Room.ts"
+import { codeTo, mailsTo, Neighbours, newAccount, other } from "../registration/Module.ts"
 import { layerWeb, refused, Web } from "../registration/Web.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 

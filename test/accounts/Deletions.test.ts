@@ -3,20 +3,20 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "#domain/push/LiveAgent"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Accounts } from "#domain/agents/Accounts"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { Deletions } from "#domain/agents/Deletions"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
-import { Database } from "#ground/database/Sql"
-import { isAgentTable } from "#ground/database/Tables"
+import { Database } from "#infrastructure/database/Sql"
+import { isAgentTable } from "#infrastructure/database/Tables"
 import { tables } from "../../src/Tables.ts"
 import { Presences } from "#domain/presence/Presences"
 import { layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 type Party = Sender
 
@@ -112,7 +112,7 @@ const dyingEverywhere = (
     const [friend, third] = [yield* newAgent("friend"), yield* newAgent("third")]
     const fuse = new Fuse()
     // Built once: what it remembers of one death does not help the other process, which never hears of it.
-    const accounts = Context.get(yield* Layer.build(Layer.fresh(layerRooms(doomed(database, fuse)))), Accounts)
+    const accounts = Context.get(yield* Layer.build(Layer.fresh(layerModules(doomed(database, fuse)))), Accounts)
     let statements = 0
     for (;; statements++) {
       const account = yield* leaver(`leaver-${statements}`, friend, third)
@@ -138,7 +138,7 @@ const dyingEverywhere = (
       if (!blown) break
     }
     return statements
-  }).pipe(Effect.scoped, Effect.provide(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 })))
+  }).pipe(Effect.scoped, Effect.provide(layerModules(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 })))
 
 it.effect("a deletion that dies before any of its statements is finished by another process", () =>
   Effect.gen(function*() {
@@ -246,7 +246,7 @@ it.effect("an account that was deleted can be erased, again and again; its addre
     if (typeof last === "string") return assert.fail(last)
     yield* accounts.remove(last.agent.id)
     assert.strictEqual(yield* register("mona-4"), "email_exhausted")
-  }).pipe(Effect.provide(layerRooms(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
+  }).pipe(Effect.provide(layerModules(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
 
 it.effect("an erasure removes the address from earlier accounts too, which are deleted; they count as before", () =>
   Effect.gen(function*() {
@@ -266,7 +266,7 @@ it.effect("an erasure removes the address from earlier accounts too, which are d
     const [last] = yield* sql<{ readonly id: string }>`SELECT id FROM agents WHERE handle = 'lisa-3'`
     yield* accounts.remove(last?.id ?? "")
     assert.strictEqual(yield* register("lisa-4"), "email_exhausted")
-  }).pipe(Effect.provide(layerRooms(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
+  }).pipe(Effect.provide(layerModules(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
 
 /** A row in each table in which `leaver` and `known` leave none. */
 const besides = Effect.fnUntraced(function*({ groupId, handle, id }: Party & { readonly groupId: string }, third: Party) {
@@ -319,7 +319,7 @@ it.effect("a deletion deletes and changes rows of the tables that say so, and of
       tables.map(({ table }) => [table, done(table)]),
       tables.map((one) => [one.table, isAgentTable(one) ? one.deletion : "keeps"])
     )
-  }).pipe(Effect.provide(layerRooms(layerPgliteTest))))
+  }).pipe(Effect.provide(layerModules(layerPgliteTest))))
 
 it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
   Effect.gen(function*() {
@@ -362,4 +362,4 @@ it.effect("who holds a deleted account as a contact sees it go offline, once; wh
     yield* presences.sockets(account.id)
     yield* TestClock.adjust("2 seconds")
     assert.deepStrictEqual(yield* remains(account, friend), [])
-  }).pipe(Effect.provide(layerRooms(layerPgliteTest))))
+  }).pipe(Effect.provide(layerModules(layerPgliteTest))))

@@ -3,8 +3,8 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect, Exit, Layer, Scope } from "effect"
-import { settings } from "#ground/platform/Config"
-import { DataDir } from "#ground/platform/disk/DataDir"
+import { settings } from "#infrastructure/platform/Config"
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { admin, adminHere } from "../support/Admin.ts"
 import { makeDataDir } from "../support/Server.ts"
 
@@ -60,8 +60,8 @@ describe("operators' commands without a server that runs", () => {
       assert.strictEqual(await valueOf({}, "S3_BUCKET"), "none: files in DATA_DIR")
       assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley" }, "S3_BUCKET"), "none: files in SHARED_DIR")
       assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley", S3_BUCKET: "files" }, "S3_BUCKET"), "files")
-      const misspelt = await adminHere({ RUNNER_SECRT: "hidden-from-view" }, "config")
-      assert.deepStrictEqual([misspelt.code, misspelt.stderr], [0, "parley: RUNNER_SECRT is set but is not a setting of Parley: RUNNER_SECRET may be meant\n"])
+      const unknownSettings = await adminHere({ RUNNER_SECRT: "hidden-from-view" }, "config")
+      assert.deepStrictEqual([unknownSettings.code, unknownSettings.stderr], [0, "parley: RUNNER_SECRT is set but is not a setting of Parley: RUNNER_SECRET may be meant\n"])
       const limit = await adminHere({ LIMITS_SENDS_PER_SEC: "1" }, "config")
       assert.strictEqual(limit.code, 1)
       assert.include(limit.stderr, "LIMITS_SENDS_PER_SECOND")

@@ -5,10 +5,10 @@ import { TestClock } from "effect/testing"
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { AgentsRepo, type NewAgent } from "#domain/agents/AgentsRepo"
-import { Config } from "#ground/platform/Config"
-import { sha256 } from "#ground/platform/Ids"
+import { Config } from "#infrastructure/platform/Config"
+import { sha256 } from "#infrastructure/platform/Ids"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { Unavailable } from "#ground/wire/WireError"
+import { Unavailable } from "#infrastructure/wire/WireError"
 
 /** The repo with a tap on every look-up: how many there were, how many ids the last one was for, and what happens before each. */
 class Tap extends Context.Service<Tap, {
@@ -40,7 +40,7 @@ const tapped = Layer.effect(
   })
 ).pipe(Layer.provide(AgentsRepo.layer))
 
-const room = Agents.layer.pipe(
+const module = Agents.layer.pipe(
   Layer.provideMerge(tapped),
   Layer.provideMerge(Tap.layer),
   Layer.provideMerge(Config.layerTest({ PUBLIC_URL: "https://parley.example" })),
@@ -84,7 +84,7 @@ const fresh = Effect.gen(function*() {
 
 const databaseGone = Effect.suspend(() => Effect.fail(new Unavailable()))
 
-layer(room)("Agents", (it) => {
+layer(module)("Agents", (it) => {
   it.effect("finds an account by key, handle and id", () =>
     Effect.gen(function*() {
       const { agents } = yield* fresh
@@ -330,7 +330,7 @@ layer(room)("Agents", (it) => {
 })
 
 describe("an account's making", () => {
-  layer(room)((it) => {
+  layer(module)((it) => {
     it.effect("gives it an inbox", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient

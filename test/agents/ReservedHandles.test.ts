@@ -3,14 +3,14 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { tmpdir } from "node:os"
 import { isRegistrable, RESERVED } from "#domain/agents/Agent"
-import { NodeProcedures } from "#ground/cluster/NodeProcedures"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import * as Http from "../../src/Http.ts"
-import { HttpServer } from "#ground/http/HttpServer"
-import { Readiness } from "#ground/platform/Readiness"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { Http as Client } from "../support/Http.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import * as Document from "../support/ReservedHandles.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 import { recordRoutes } from "../support/Routes.ts"
 
 /** Whether a word has the form of a handle (wire.md D). */
@@ -45,8 +45,8 @@ describe("reserved handles", () => {
     Effect.gen(function*() {
       const { routes, stop } = recordRoutes()
       const layer = Http.layer.pipe(
-        Layer.provide([Readiness.layer, NodeProcedures.layerAlone]),
-        Layer.provideMerge(layerRooms(layerPgliteTest, { PORT: 0, DATA_DIR: tmpdir(), LOG_LEVEL: "error" }))
+        Layer.provide([Readiness.layer, NodeRpc.layerAlone]),
+        Layer.provideMerge(layerModules(layerPgliteTest, { PORT: 0, DATA_DIR: tmpdir(), LOG_LEVEL: "error" }))
       )
       yield* Effect.gen(function*() {
         stop()

@@ -44,11 +44,11 @@ describe("skills", () => {
     const sizeOf = (value: unknown) => Buffer.byteLength(JSON.stringify(value))
     // Each of these characters has three bytes.
     const list = (last: number) => [...skills(5, { description: "語".repeat(500) }), skill({ description: "x".repeat(last) })]
-    const room = MAX_BYTES - sizeOf(list(0))
-    assert.isTrue(isAccepted(list(room)))
-    assert.isFalse(isAccepted(list(room + 1)))
-    const exit = decode(list(room).map((one) => ({ ...one, more: "x".repeat(1_000) })))
-    assert.deepStrictEqual<unknown>(Exit.isSuccess(exit) ? exit.value : exit, list(room))
+    const left = MAX_BYTES - sizeOf(list(0))
+    assert.isTrue(isAccepted(list(left)))
+    assert.isFalse(isAccepted(list(left + 1)))
+    const exit = decode(list(left).map((one) => ({ ...one, more: "x".repeat(1_000) })))
+    assert.deepStrictEqual<unknown>(Exit.isSuccess(exit) ? exit.value : exit, list(left))
   })
 
   it("that were stored before a rule for names are still shown", () => {

@@ -4,8 +4,8 @@ import type { Append, Appended } from "#domain/conversations/Conversation"
 import { AttachmentNotReady } from "#domain/messages/SendErrors"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { SendFailure } from "#domain/conversations/ConversationEntity"
-import type { Settled } from "#ground/database/CommitQueue"
-import { draft } from "../support/Rooms.ts"
+import type { Settled } from "#infrastructure/database/CommitQueue"
+import { draft } from "../support/Modules.ts"
 import { makeDependencies } from "../support/ActorDependencies.ts"
 
 const a = { id: "agt_a", handle: "aaa" }

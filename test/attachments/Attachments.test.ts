@@ -9,13 +9,13 @@ import { join } from "node:path"
 import { Readable } from "node:stream"
 import { Attachments, type NewUpload } from "#domain/attachments/Attachments"
 import { Conversations } from "#domain/conversations/Conversations"
-import { Blobs } from "#ground/files/Blobs"
-import { Config } from "#ground/platform/Config"
+import { Blobs } from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
 import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const QUOTA = 1_000
 
@@ -25,7 +25,7 @@ const layerFiles = (database: TestDatabase) =>
       Effect.promise(() => mkdtemp(join(tmpdir(), "parley-attachments-"))),
       (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
     ),
-    (DATA_DIR) => layerRooms(database, { DATA_DIR, LIMITS_STORAGE_PER_AGENT: QUOTA })
+    (DATA_DIR) => layerModules(database, { DATA_DIR, LIMITS_STORAGE_PER_AGENT: QUOTA })
   ))
 
 const uploadOf = (handle: string, bytes: Buffer): NewUpload => ({

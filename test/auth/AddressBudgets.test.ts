@@ -1,13 +1,13 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { tmpdir } from "node:os"
-import { NodeProcedures } from "#ground/cluster/NodeProcedures"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import * as Http from "../../src/Http.ts"
-import { HttpServer } from "#ground/http/HttpServer"
-import { PROBES } from "#ground/platform/Metrics"
-import { Readiness } from "#ground/platform/Readiness"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { PROBES } from "#infrastructure/platform/Metrics"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { layerRooms } from "../support/Rooms.ts"
+import { layerModules } from "../support/Modules.ts"
 import { recordRoutes } from "../support/Routes.ts"
 
 /** Paths without an endpoint that say where cards of A2A are. Unknown paths count for nobody. */
@@ -21,8 +21,8 @@ describe("requests without a key", () => {
     Effect.gen(function*() {
       const { routes, stop } = recordRoutes()
       const layer = Http.layer.pipe(
-        Layer.provide([Readiness.layer, NodeProcedures.layerAlone]),
-        Layer.provideMerge(layerRooms(layerPgliteTest, {
+        Layer.provide([Readiness.layer, NodeRpc.layerAlone]),
+        Layer.provideMerge(layerModules(layerPgliteTest, {
           PORT: 0,
           DATA_DIR: tmpdir(),
           LOG_LEVEL: "error",

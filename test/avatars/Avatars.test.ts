@@ -8,7 +8,7 @@ import { crc32, deflateSync } from "node:zlib"
 import sharp from "sharp"
 import { Agents } from "#domain/agents/Agents"
 import { makeAvatarImage } from "#domain/avatars/AvatarImage"
-import { Config } from "#ground/platform/Config"
+import { Config } from "#infrastructure/platform/Config"
 import { Avatars } from "#domain/avatars/Avatars"
 import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
 import { Accounts } from "#domain/agents/Accounts"
@@ -19,7 +19,7 @@ import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 const plain = (width: number, height: number, background = "#3060c0") =>
   sharp({ create: { width, height, channels: 3, background } })
@@ -125,7 +125,7 @@ const layerPictures = (database: TestDatabase) =>
       Effect.promise(() => mkdtemp(join(tmpdir(), "parley-avatars-"))),
       (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
     ),
-    (DATA_DIR) => layerRooms(database, { DATA_DIR })
+    (DATA_DIR) => layerModules(database, { DATA_DIR })
   ))
 
 eachDatabase((database) => {

@@ -4,11 +4,11 @@ import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cl
 import { once } from "node:events"
 import { connect } from "node:net"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { claimAddress, migrate, storage } from "#ground/cluster/ClusterNode"
-import { Config } from "#ground/platform/Config"
-import { make as makeLines, NodeLines } from "#ground/cluster/NodeLines"
-import * as NodePort from "#ground/cluster/NodePort"
-import { layerPg } from "#ground/database/SqlPostgres"
+import { claimAddress, migrate, storage } from "#infrastructure/cluster/ClusterNode"
+import { Config } from "#infrastructure/platform/Config"
+import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import * as NodePort from "#infrastructure/cluster/NodePort"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { Link } from "../support/Link.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
@@ -66,7 +66,7 @@ describe("what listens for other nodes", () => {
         RUNNER_SECRET: "known to the nodes of this test"
       }))))
       const scope = yield* Scope.make()
-      yield* Scope.provide(Layer.build(NodePort.layer(config).pipe(Layer.provide(Layer.effect(NodeLines, makeLines("127.0.0.1:1", 1, () => Effect.fail("nobody is there")))))), scope)
+      yield* Scope.provide(Layer.build(NodePort.layer(config).pipe(Layer.provide(Layer.effect(PeerConnections, makeLines("127.0.0.1:1", 1, () => Effect.fail("nobody is there")))))), scope)
       const silent = connect(port, "127.0.0.1")
       yield* Effect.promise(() => once(silent, "connect"))
       yield* Scope.close(scope, Exit.void)

@@ -2,12 +2,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Logger } from "effect"
 import { Runner, RunnerAddress, RunnerStorage } from "effect/cluster"
 import { TestClock } from "effect/testing"
-import { Members } from "#ground/cluster/Members"
-import { NodeDrain } from "#ground/cluster/NodeDuty"
-import type { NodeLine } from "#ground/cluster/NodeLine"
-import { NodeLines } from "#ground/cluster/NodeLines"
-import { NodeReports } from "#ground/cluster/NodeReports"
-import { shards } from "#ground/cluster/Shards"
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import type { PeerConnection } from "#infrastructure/cluster/PeerConnection"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { NodeReports } from "#infrastructure/cluster/NodeReports"
+import { shards } from "#infrastructure/cluster/Shards"
 
 const [SELF, OTHER, THIRD] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"] as const
 
@@ -40,11 +40,11 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
       Layer.succeed(RunnerStorage.RunnerStorage, storage),
       Layer.succeed(NodeReports, NodeReports.of({ explain: () => "It can talk both ways with 0 of 1 other nodes.", isSettled: () => state.settled })),
       Layer.succeed(NodeDrain, drain),
-      Layer.effect(NodeLines, Effect.map(NodeLines, (lines) => NodeLines.of({
+      Layer.effect(PeerConnections, Effect.map(PeerConnections, (lines) => PeerConnections.of({
         ...lines,
         self: SELF,
-        to: (node) => ({ end: () => void ended.push(node) }) as unknown as NodeLine
-      }))).pipe(Layer.provide(NodeLines.layerAlone)),
+        to: (node) => ({ end: () => void ended.push(node) }) as unknown as PeerConnection
+      }))).pipe(Layer.provide(PeerConnections.layerAlone)),
       Logger.layer([Logger.make(({ logLevel, message }) => void logged.push(`${logLevel}: ${String(message)}`))])
     ]))),
     Members

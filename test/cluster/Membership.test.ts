@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { endedBy, mayJoin, membersOf, type NodeView } from "#ground/cluster/Membership"
+import { endedBy, mayJoin, membersOf, type NodeView } from "#infrastructure/cluster/Membership"
 
 /** Nodes a, b, c, … in the order of their listing, who reach each other but for these: "ab" says that a does not reach b. */
 const nodes = (names: string, cuts: ReadonlyArray<string> = [], changes: Readonly<Record<string, Partial<NodeView>>> = {}) =>

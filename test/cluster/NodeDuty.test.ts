@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { ClusterError, Runner, RunnerAddress, RunnerStorage, ShardId } from "effect/cluster"
 import { TestClock } from "effect/testing"
-import { Complete, complete, registerOnceServing } from "#ground/cluster/NodeDuty"
+import { Complete, complete, registerOnceServing } from "#infrastructure/cluster/NodeDuty"
 
 const here = RunnerAddress.make("127.0.0.1", 34_431)
 const runner = Runner.make({ address: here, groups: ["default"], weight: 1 })

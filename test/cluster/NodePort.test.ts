@@ -3,11 +3,11 @@ import { Context, Effect, Exit, Layer, Logger, Redacted, References, Schedule, S
 import { once } from "node:events"
 import { connect, type Socket } from "node:net"
 import { connect as connectTls } from "node:tls"
-import { Config, type Settings } from "#ground/platform/Config"
-import { WIRE } from "#ground/cluster/NodeGreeting"
-import { make as makeLines, NodeLines } from "#ground/cluster/NodeLines"
-import * as NodePort from "#ground/cluster/NodePort"
-import { clientTls } from "#ground/cluster/NodeSecret"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import * as NodePort from "#infrastructure/cluster/NodePort"
+import { clientTls } from "#infrastructure/cluster/NodeSecret"
 import { Crowd } from "../support/Crowd.ts"
 import { eventually, within } from "../support/Eventually.ts"
 
@@ -23,8 +23,8 @@ const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: 
     ...settings
   })))
   // Each connection is taken for one of a node.
-  const nodes = Layer.effect(NodeLines, Effect.map(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) =>
-    NodeLines.of({
+  const nodes = Layer.effect(PeerConnections, Effect.map(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) =>
+    PeerConnections.of({
       ...made,
       accept: (connection) =>
         Effect.sync(() => {
@@ -46,12 +46,12 @@ const openReal = Effect.fnUntraced(function*(secret: string | undefined) {
     RUNNER_PORT: 0,
     RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret)
   })))
-  const nodes = Layer.effect(NodeLines, Effect.tap(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) => made.start))
+  const nodes = Layer.effect(PeerConnections, Effect.tap(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) => made.start))
   const context = yield* Layer.build(Layer.fresh(NodePort.layer(config)).pipe(
     Layer.provideMerge(nodes),
     Layer.provide([logger, Layer.succeed(References.MinimumLogLevel, "Debug")])
   ))
-  return { port: Context.get(context, NodePort.NodePort), lines: Context.get(context, NodeLines), logged }
+  return { port: Context.get(context, NodePort.NodePort), lines: Context.get(context, PeerConnections), logged }
 })
 
 const [SELF, OTHER] = ["10.0.0.1:7431", "10.0.0.2:7431"] as const

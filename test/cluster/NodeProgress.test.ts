@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Runner, RunnerAddress } from "effect/cluster"
-import { ClusterProgress, type ClusterView } from "#ground/cluster/NodeProgress"
+import { ClusterProgress, type ClusterView } from "#infrastructure/cluster/NodeProgress"
 
 const SELF = "10.0.0.1:14431"
 

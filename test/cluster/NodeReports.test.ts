@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
-import { NodeDrain } from "#ground/cluster/NodeDuty"
-import { WIRE } from "#ground/cluster/NodeGreeting"
-import { NodeLines } from "#ground/cluster/NodeLines"
-import { disagreements, NodeReports } from "#ground/cluster/NodeReports"
-import { type NodeInfo, type NodeRow, NodeTable } from "#ground/cluster/NodeTable"
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { disagreements, NodeReports } from "#infrastructure/cluster/NodeReports"
+import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
 import { eventually } from "../support/Eventually.ts"
 import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
 
@@ -44,11 +44,11 @@ const setUp = Effect.gen(function*() {
       ])
     )
   )
-  const lines = Context.get(context, NodeLines)
+  const lines = Context.get(context, PeerConnections)
   yield* lines.start
   /** A node that listens. */
   const other = Effect.fnUntraced(function*(name: string) {
-    const there = Context.get(yield* Layer.build(layerLines(made, name)), NodeLines)
+    const there = Context.get(yield* Layer.build(layerLines(made, name)), PeerConnections)
     yield* there.start
     return there
   })

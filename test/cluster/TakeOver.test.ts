@@ -3,11 +3,11 @@ import { Clock, Context, Deferred, Effect, Fiber, Layer, Logger, Redacted } from
 import { Runner, RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { nameOf } from "#ground/cluster/NodeAddress"
-import { NodeDrain } from "#ground/cluster/NodeDuty"
-import { type NodeInfo, lockKeyOf, NodeTable } from "#ground/cluster/NodeTable"
-import { claimAddress, migrate, storage } from "#ground/cluster/ClusterNode"
-import { layerPg } from "#ground/database/SqlPostgres"
+import { nameOf } from "#infrastructure/cluster/NodeAddress"
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import { type NodeInfo, lockKeyOf, NodeTable } from "#infrastructure/cluster/NodeTable"
+import { claimAddress, migrate, storage } from "#infrastructure/cluster/ClusterNode"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { freshDatabase } from "../support/Databases.ts"
 
 const SHARDS = Array.from({ length: 20 }, (_, i) => ShardId.make("default", i + 1))

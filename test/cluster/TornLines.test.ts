@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { NodeDrain } from "#ground/cluster/NodeDuty"
-import { WIRE } from "#ground/cluster/NodeGreeting"
-import { NodeLines } from "#ground/cluster/NodeLines"
-import { NodeReports } from "#ground/cluster/NodeReports"
-import { type NodeInfo, type NodeRow, NodeTable } from "#ground/cluster/NodeTable"
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { NodeReports } from "#infrastructure/cluster/NodeReports"
+import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
 import { eventually } from "../support/Eventually.ts"
 import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
 
@@ -36,8 +36,8 @@ const setUp = Effect.fnUntraced(function*(self: string, other: string) {
       ])
     )
   )
-  const lines = Context.get(context, NodeLines)
-  const there = Context.get(yield* Layer.build(layerLines(wires, other)), NodeLines)
+  const lines = Context.get(context, PeerConnections)
+  const there = Context.get(yield* Layer.build(layerLines(wires, other)), PeerConnections)
   yield* lines.start
   yield* there.start
   yield* connected(lines, there)

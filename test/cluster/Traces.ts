@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, it } from "@effect/vitest"
 import { randomBytes } from "node:crypto"
-import { catalogue } from "#ground/platform/Metrics"
+import { catalogue } from "#infrastructure/platform/Metrics"
 import type { Collector } from "../support/Collector.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Cluster, on } from "../support/Nodes.ts"

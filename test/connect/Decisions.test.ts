@@ -268,7 +268,7 @@ describe("connect.json", () => {
     assert.deepStrictEqual(settings, { ...DEFAULTS, server: "http://127.0.0.1:3000", handle: "ada", key: "ac_x", agent: "claude", allow: "contacts" })
   })
 
-  it("is refused with a misspelt setting, without allow, and with a command that is missing", () => {
+  it("is refused with a unknownSettings setting, without allow, and with a command that is missing", () => {
     const problem = (text: string) => Result.match(Result.flatMap(parseFile(text), (found) => settingsOf(found, "ada")), { onFailure: String, onSuccess: () => "" })
     assert.include(problem(file({ runsPerHuor: 3 })), "runsPerHuor")
     assert.include(problem(file({ allow: undefined })), "whose messages may start runs")

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { rm } from "node:fs/promises"
-import { ConsoleApi } from "#doors/console/ConsoleApi"
+import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { begin, connect, get, listing, stateOf } from "../a2a/A2a.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"

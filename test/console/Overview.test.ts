@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { meanOf } from "#doors/operator/NodeSampler"
-import { addSeries, nodeShown, type NodeReport, type Series, totalsOf } from "#doors/operator/Overview"
+import { meanOf } from "#interfaces/operator/NodeSampler"
+import { addSeries, nodeShown, type NodeReport, type Series, totalsOf } from "#interfaces/operator/Overview"
 
 const AT = "2026-11-22T09:00:00.000Z"
 

@@ -3,9 +3,9 @@ import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "#domain/conversations/Conversation"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { BlockChange, LoadedDirect } from "#domain/conversations/ConversationsRepo"
-import type { Settled } from "#ground/database/CommitQueue"
-import type { Unavailable } from "#ground/wire/WireError"
-import { draft } from "../support/Rooms.ts"
+import type { Settled } from "#infrastructure/database/CommitQueue"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import { draft } from "../support/Modules.ts"
 import { makeDependencies } from "../support/ActorDependencies.ts"
 
 const a = { id: "agt_a", handle: "aaa" }

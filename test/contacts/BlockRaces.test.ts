@@ -4,10 +4,10 @@ import { SqlClient } from "effect/sql"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Conversations } from "#domain/conversations/Conversations"
-import { layerPg } from "#ground/database/SqlPostgres"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { freshDatabase } from "../support/Databases.ts"
 import { WITNESS } from "../support/Invariants.ts"
-import { draft, layerRooms, newAgents, type Party } from "../support/Rooms.ts"
+import { draft, layerModules, newAgents, type Party } from "../support/Modules.ts"
 
 const ROUNDS = 200
 
@@ -15,7 +15,7 @@ const ROUNDS = 200
 const twoNodes = Effect.gen(function*() {
   const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18)))
   const node = Effect.map(
-    Layer.build(Layer.fresh(layerRooms(layerPg({ url, poolSize: 6 }), { LIMITS_SENDS_PER_SECOND: 1_000_000 }))),
+    Layer.build(Layer.fresh(layerModules(layerPg({ url, poolSize: 6 }), { LIMITS_SENDS_PER_SECOND: 1_000_000 }))),
     (context) => {
       const run = <A, E>(effect: Effect.Effect<A, E, Conversations | Contacts | SqlClient.SqlClient>) =>
         Effect.provide(effect, context)

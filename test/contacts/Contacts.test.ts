@@ -9,10 +9,10 @@ import { ConversationEntity } from "#domain/conversations/ConversationEntity"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
-import { Secrets } from "#ground/database/Secrets"
+import { Secrets } from "#infrastructure/database/Secrets"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const direct = (agent: { readonly handle: string }) => ({ _tag: "Direct", handle: agent.handle }) as const
 const tagOf = <A, E extends { readonly _tag: string }, R>(effect: Effect.Effect<A, E, R>) =>
@@ -36,7 +36,7 @@ const pages = Effect.fnUntraced(function*<A, E, R, R2>(
 })
 
 eachDatabase((database) => {
-  layer(layerRooms(database, { LIMITS_COLD_CONVERSATIONS: 2 }))((it) => {
+  layer(layerModules(database, { LIMITS_COLD_CONVERSATIONS: 2 }))((it) => {
     it.effect("a contact is added once and stays as it is", () =>
       Effect.gen(function*() {
         const contacts = yield* Contacts

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { serverFrames } from "#doors/realtime/Frames"
+import { serverFrames } from "#interfaces/realtime/Frames"
 
 const HERE = fileURLToPath(new URL(".", import.meta.url))
 const range = (from: number, to: number): ReadonlyArray<number> => Array.from({ length: to - from + 1 }, (_, i) => from + i)

@@ -1,6 +1,6 @@
 import * as fc from "fast-check"
-import { plainName } from "#ground/wire/Name"
-import { inexactNumber } from "#ground/wire/InexactNumber"
+import { plainName } from "#infrastructure/wire/Name"
+import { inexactNumber } from "#infrastructure/wire/InexactNumber"
 import type { JsonSchema, OpenApiDocument } from "./Document.ts"
 
 /** A code point that text may hold: no NUL, no half of a surrogate pair. */

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import sharp from "sharp"
-import { plainName } from "#ground/wire/Name"
+import { plainName } from "#infrastructure/wire/Name"
 import { EventReceiver } from "../mcp/EventReceiver.ts"
 import { connected } from "../support/Connected.ts"
 import type { Answer } from "../support/Http.ts"

@@ -3,7 +3,7 @@ import { Exit, Schema } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { readFileSync, writeFileSync } from "node:fs"
 import { Api } from "../../src/Api.ts"
-import { clientFrames, serverFrames } from "#doors/realtime/Frames"
+import { clientFrames, serverFrames } from "#interfaces/realtime/Frames"
 import { type OpenApiDocument, Promises } from "./Document.ts"
 import * as Shapes from "./Shapes.ts"
 

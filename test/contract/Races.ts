@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, it } from "@effect/vitest"
 import { randomBytes } from "node:crypto"
 import { Client } from "pg"
-import { sha256 } from "#ground/platform/Ids"
+import { sha256 } from "#infrastructure/platform/Ids"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { UNSOUND, WITNESS } from "../support/Invariants.ts"

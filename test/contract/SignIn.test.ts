@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { randomBytes } from "node:crypto"
 import { WebSocket } from "ws"
-import { toolsOf } from "#doors/mcp/tools/Catalogue"
+import { toolsOf } from "#interfaces/mcp/tools/Catalogue"
 import { initialize, type Json, newest, older, post, rpc } from "../mcp/Mcp.ts"
 import { baseOf, form, get, Host, pkce, register, SignInPage, type Tokens } from "../signin/Flow.ts"
 import { adminHere } from "../support/Admin.ts"

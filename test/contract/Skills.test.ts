@@ -55,11 +55,11 @@ describe("wire.md J, Skills and tags", () => {
     const agent = await newAgent(server, "bounds")
     const most = Array.from({ length: 16 }, (_, i) => skill({ id: `${i}`.padEnd(64, "-"), name: "🦜".repeat(25) }))
     const sized = (last: number) => [...most.slice(0, 5).map((each) => ({ ...each, description: "語".repeat(440) })), skill({ description: "x".repeat(last) })]
-    const room = 8_192 - Buffer.byteLength(JSON.stringify(sized(0)))
-    assert.isTrue(room > 0 && room <= 500, `${room}`)
+    const left = 8_192 - Buffer.byteLength(JSON.stringify(sized(0)))
+    assert.isTrue(left > 0 && left <= 500, `${left}`)
     for (
       const refused of [
-        [...most, skill()], [skill(), skill()], [skill({ id: "message" })], sized(room + 1), [null], {}, "[]",
+        [...most, skill()], [skill(), skill()], [skill({ id: "message" })], sized(left + 1), [null], {}, "[]",
         ...[
           { id: "" }, { id: "A" }, { id: "a".repeat(65) }, { name: "" }, { name: "a\nb" }, { name: "x".repeat(101) }, { description: "" },
           { description: "x".repeat(501) }, { tags: [] }, { tags: ["  "] }, { tags: ["x".repeat(33)] }, { tags: ["a\u202eb"] },
@@ -70,7 +70,7 @@ describe("wire.md J, Skills and tags", () => {
       ;(await change(agent, { skills: refused })).refused(400, "VALIDATION_ERROR")
     }
     assert.deepStrictEqual((await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent).skills, [])
-    for (const accepted of [most, sized(room)]) {
+    for (const accepted of [most, sized(left)]) {
       assert.deepStrictEqual<unknown>((await change(agent, { skills: accepted })).ok(200, Shapes.Agent).skills, accepted)
     }
   })

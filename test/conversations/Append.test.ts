@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { makeAppend } from "#domain/conversations/Append"
 import type { Append } from "#domain/conversations/Conversation"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
-import { draft, newAgents, type Party } from "../support/Rooms.ts"
+import { draft, newAgents, type Party } from "../support/Modules.ts"
 
 const conversation = (id: string, initiator: Party) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>

@@ -5,7 +5,7 @@ import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Groups } from "#domain/groups/Groups"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 type Party = Sender
 
@@ -52,7 +52,7 @@ const pair = Effect.fnUntraced(function*(name: string) {
   return [a, b] as const
 })
 
-layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
+layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
   it.effect("5,000 after it warn the sender, 10,000 before it refuse; groups and the suspended take all", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient

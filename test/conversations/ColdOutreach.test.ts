@@ -7,12 +7,12 @@ import { Contacts } from "#domain/contacts/Contacts"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { leap, setBack } from "../support/Leap.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
 const HOUR = 3_600_000
 
-layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
+layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
   it.effect("100 unanswered conversations in a rolling day; a reply frees one at once, time the oldest", () =>
     Effect.gen(function*() {
       const conversations = yield* Conversations
@@ -132,7 +132,7 @@ const slotsOf = (agentId: string) =>
       ([row]) => row
     ))
 
-layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WINDOW_SECONDS: 600, LIMITS_COLD_RETRY_SECONDS: 60 }))((it) => {
+layer(layerModules(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WINDOW_SECONDS: 600, LIMITS_COLD_RETRY_SECONDS: 60 }))((it) => {
   const send = (from: Sender, to: { readonly handle: string }, key: string) =>
     Effect.flatMap(Conversations, (conversations) =>
       Effect.match(conversations.send(from, direct(to.handle), draft(key)), {

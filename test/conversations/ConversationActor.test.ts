@@ -3,9 +3,9 @@ import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended, DirectState } from "#domain/conversations/Conversation"
 import { ConversationActor, type Dependencies } from "#domain/conversations/ConversationActor"
 import type { SendCommand } from "#domain/conversations/ConversationEntity"
-import type { Settled } from "#ground/database/CommitQueue"
-import { Unavailable } from "#ground/wire/WireError"
-import { draft } from "../support/Rooms.ts"
+import type { Settled } from "#infrastructure/database/CommitQueue"
+import { Unavailable } from "#infrastructure/wire/WireError"
+import { draft } from "../support/Modules.ts"
 import { makeDependencies } from "../support/ActorDependencies.ts"
 
 const a = { id: "agt_a", handle: "aaa" }

@@ -4,12 +4,12 @@ import { SqlClient } from "effect/sql"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { eachDatabase } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
 
 eachDatabase((database) => {
-  layer(layerRooms(database))((it) => {
+  layer(layerModules(database))((it) => {
     it.effect("a first message opens a cold conversation, a reply establishes it", () =>
       Effect.gen(function*() {
         const conversations = yield* Conversations

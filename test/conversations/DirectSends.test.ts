@@ -4,7 +4,7 @@ import { type CachedDirect, confirmDirect, decideDirect, decideOpening, settleDi
 import type { SendCommand } from "#domain/conversations/ConversationEntity"
 import type { OutreachFacts } from "#domain/conversations/ConversationsRepo"
 import { AwaitingReply, Blocked } from "#domain/messages/SendErrors"
-import { draft } from "../support/Rooms.ts"
+import { draft } from "../support/Modules.ts"
 
 const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
 const COLD: DirectState = { initiatorId: "agt_a", createdAt: 5, established: false, blocked: false }

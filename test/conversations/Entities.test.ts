@@ -4,33 +4,33 @@ import { type Entity, MessageStorage, RunnerHealth, Runners, RunnerStorage, Shar
 import type { Rpc } from "effect/rpc"
 import { SqlClient } from "effect/sql"
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
-import { awaitShards, common } from "#ground/cluster/Cluster"
-import { Members } from "#ground/cluster/Members"
-import { NodeCalls } from "#ground/cluster/NodeCalls"
-import { NodeLines } from "#ground/cluster/NodeLines"
-import * as Procedures from "#ground/cluster/Procedures"
+import { awaitShards, common } from "#infrastructure/cluster/Cluster"
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { makeDirectIds } from "#domain/conversations/Conversation"
 import { ConversationEntity, SendFailure } from "#domain/conversations/ConversationEntity"
 import { Conversations, type Sender, type SendError } from "#domain/conversations/Conversations"
-import { StorageUnavailable } from "#ground/files/Blobs"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { GroupEntity, GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import { GroupDeleted } from "#domain/messages/GroupDeletion"
 import * as Errors from "#domain/messages/SendErrors"
 import type { Sent } from "#domain/messages/Sent"
-import { Config } from "#ground/platform/Config"
-import { Ids } from "#ground/platform/Ids"
-import { forRequest } from "#ground/platform/RequestId"
-import { Secrets } from "#ground/database/Secrets"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { forRequest } from "#infrastructure/platform/RequestId"
+import { Secrets } from "#infrastructure/database/Secrets"
 import { AgentEntity } from "#domain/push/AgentEntity"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { PushRouter } from "#domain/push/PushRouter"
 import * as Entities from "../../src/Services.ts"
 import { Webhooks } from "#domain/webhooks/Webhooks"
-import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { connected, layerLines, makeCalls, type Wires, wires } from "../support/Lines.ts"
-import { draft, newAgent } from "../support/Rooms.ts"
+import { draft, newAgent } from "../support/Modules.ts"
 
 /** A node without shards: `owner` has all of them. */
 const gateway = (owner: string) =>
@@ -41,7 +41,7 @@ const gateway = (owner: string) =>
 
 /** Calls to an entity from a node that has none of its shards. */
 const clientOf = <Type extends string, Rpcs extends Rpc.Any>(entity: Entity.Entity<Type, Rpcs>) =>
-  Procedures.make(entity, Object.fromEntries(Array.from(entity.protocol.requests.keys(), (name) =>
+  EntityRpc.make(entity, Object.fromEntries(Array.from(entity.protocol.requests.keys(), (name) =>
     [name, { run: () => Effect.die("it was done where the shard is not") }])) as never)
 
 /** What a gateway calls, and the connections between it and the node that has the shards. */
@@ -54,7 +54,7 @@ const farOf = (made: Wires) =>
   })
 class Far extends Context.Service<Far, Effect.Success<ReturnType<typeof farOf>>>()("parley/test/Far") {}
 
-/** The rooms on a node that has every shard, and a gateway beside it, with a line between them. */
+/** The modules on a node that has every shard, and a gateway beside it, with a line between them. */
 const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
   made.record()
   const cluster = NodeCalls.layer.pipe(
@@ -65,7 +65,7 @@ const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
     Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
     Layer.provide(ShardingConfig.layer(common))
   )
-  const rooms = Entities.layer.pipe(
+  const modules = Entities.layer.pipe(
     Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster).pipe(
       Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
     )),
@@ -75,17 +75,17 @@ const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
   const far = Layer.effect(
     Far,
     Effect.gen(function*() {
-      const lines = yield* NodeLines
+      const lines = yield* PeerConnections
       const there = yield* Layer.build(Layer.fresh(PushRouter.layer).pipe(
         Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
         Layer.provideMerge(layerLines(made, "gateway")),
         Layer.provideMerge(gateway("owner"))
       ))
-      yield* connected(lines, Context.get(there, NodeLines))
+      yield* connected(lines, Context.get(there, PeerConnections))
       return yield* Effect.provideContext(farOf(made), there)
     })
   )
-  return Layer.provideMerge(far, rooms)
+  return Layer.provideMerge(far, modules)
 }))
 
 const calls = (wires: Wires, procedure: string) =>
@@ -196,7 +196,7 @@ layer(bothNodes)((it) => {
       ] as const) {
         yield* Effect.gen(function*() {
           const names = Array.from(entity.protocol.requests.keys() as Iterable<string>)
-          yield* Procedures.make(entity as typeof ConversationEntity, Object.fromEntries(names.map((name) => [name, refuse])) as never)
+          yield* EntityRpc.make(entity as typeof ConversationEntity, Object.fromEntries(names.map((name) => [name, refuse])) as never)
         }).pipe(Effect.provide(Layer.merge(Members.layerAlone, all)), Effect.provideContext(owner.context))
         const client = (yield* clientOf(entity as typeof ConversationEntity).pipe(
           Effect.provide(gateway("owner")),

@@ -9,9 +9,9 @@ import { Groups } from "#domain/groups/Groups"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { chanceFor, eventuallyEffect } from "../support/Eventually.ts"
 import { Stopwatch } from "../support/Promptly.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
-const rooms = layerRooms(layerPostgresTest(18), {
+const modules = layerModules(layerPostgresTest(18), {
   LIMITS_COLD_CONVERSATIONS: 1_000,
   LIMITS_SENDS_PER_SECOND: 100_000
 })
@@ -96,7 +96,7 @@ it.live("while a conversation's row is locked, sends to others are answered prom
     assert.strictEqual(parse(yield* Effect.exit(send(held.a, to(held.b), draft("wait-2")))).seq, seqs[1])
     const [row] = yield* sql<{ n: number }>`SELECT count(*) AS n FROM messages WHERE conversation_id = ${held.id}`
     assert.strictEqual(row?.n, 5)
-  }).pipe(Effect.provide(rooms)))
+  }).pipe(Effect.provide(modules)))
 
 it.live("a send that meets a lock for 5 s is answered with 503 and stored never, or once when it is asked again", () =>
   Effect.gen(function*() {
@@ -126,7 +126,7 @@ it.live("a send that meets a lock for 5 s is answered with 503 and stored never,
     assert.strictEqual((yield* stored)[0]?.n, 0)
     for (const key of ["late-1", "late-2", "late-1"]) parse(yield* Effect.exit(send(held.a, to(held.b), draft(key))))
     assert.strictEqual((yield* stored)[0]?.n, 2)
-  }).pipe(Effect.provide(rooms)))
+  }).pipe(Effect.provide(modules)))
 
 it.live("a group with a member whose inbox is locked waits, and no other group does", () =>
   Effect.gen(function*() {
@@ -144,7 +144,7 @@ it.live("a group with a member whose inbox is locked waits, and no other group d
     assert.isUndefined(waiting.pollUnsafe())
     yield* free
     assert.strictEqual(parse(yield* Fiber.join(waiting)).client_msg_id, "held")
-  }).pipe(Effect.provide(rooms)))
+  }).pipe(Effect.provide(modules)))
 
 it.live("while an inbox is locked, the acknowledgements and reads of others are stored, and its own once it is free", () =>
   Effect.gen(function*() {
@@ -174,7 +174,7 @@ it.live("while an inbox is locked, the acknowledgements and reads of others are 
     yield* Effect.andThen(freeReader, freeOther)
     yield* Fiber.join(waiting)
     yield* soon([held])
-  }).pipe(Effect.provide(rooms)))
+  }).pipe(Effect.provide(modules)))
 
 it.live("who looks for locked rows does not wait for the disk while it holds the free ones", () =>
   Effect.gen(function*() {
@@ -185,7 +185,7 @@ it.live("who looks for locked rows does not wait for the disk while it holds the
       Effect.andThen(locks.held([{ agentId: agent.id }]), sql<{ how: string }>`SELECT current_setting('synchronous_commit') AS how`)
     )
     assert.strictEqual(row?.how, "off")
-  }).pipe(Effect.provide(Layer.provideMerge(DeliveriesRepo.layer, rooms))))
+  }).pipe(Effect.provide(Layer.provideMerge(DeliveriesRepo.layer, modules))))
 
 it.live("the limit on waiting for locks costs no round trip", () =>
   Effect.gen(function*() {
@@ -206,4 +206,4 @@ it.live("the limit on waiting for locks costs no round trip", () =>
     )
     assert.deepStrictEqual(texts.filter((text) => /lock_timeout|INSERT INTO messages/.test(text)).length, 1)
     assert.deepStrictEqual(texts.filter((text) => /^\s*(BEGIN|COMMIT|SET)\b/.test(text)), [])
-  }).pipe(Effect.provide(rooms)))
+  }).pipe(Effect.provide(modules)))

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
-import { MadeWithin } from "#ground/database/DatabaseClock"
+import { MadeWithin } from "#infrastructure/database/DatabaseClock"
 import { layerPostgresTest } from "../support/Databases.ts"
 
 const [one, other] = ["agt_00000000000000000001", "agt_00000000000000000002"]

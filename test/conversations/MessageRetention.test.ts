@@ -11,7 +11,7 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Groups } from "#domain/groups/Groups"
 import { Replies } from "#domain/replies/Replies"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const DAY_MS = 86_400_000
 type Party = Sender
@@ -124,7 +124,7 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
         assert.strictEqual((yield* Effect.flip(say(c, a, "again")))._tag, "AwaitingReply")
         assert.strictEqual((yield* say(a, c, "answer"))["seq"], 2)
         yield* assertSound
-      }).pipe(Effect.provide(layerRooms(database, { RETENTION_MESSAGES_DAYS: 1, LIMITS_SENDS_PER_SECOND: 10_000 }))))
+      }).pipe(Effect.provide(layerModules(database, { RETENTION_MESSAGES_DAYS: 1, LIMITS_SENDS_PER_SECOND: 10_000 }))))
   })
 }
 
@@ -147,7 +147,7 @@ it.effect("two that remove at once, while others write and read, count nothing t
     assert.strictEqual(one + two + (yield* sweep), 25 * 9)
     assert.deepStrictEqual(yield* sql`SELECT DISTINCT seq FROM messages ORDER BY seq`, [{ seq: 10 }, { seq: 11 }])
     yield* assertSound
-  }).pipe(Effect.provide(layerRooms(layerPostgresTest(18), {
+  }).pipe(Effect.provide(layerModules(layerPostgresTest(18), {
     RETENTION_MESSAGES_DAYS: 1,
     LIMITS_SENDS_PER_SECOND: 10_000,
     LIMITS_COLD_CONVERSATIONS: 1_000
@@ -173,11 +173,11 @@ it.effect("a file goes some days after the last message that it was in, and its 
     assert.deepStrictEqual(yield* attachments.sweep, { rows: 1, more: false })
     assert.deepStrictEqual(yield* sql`SELECT id FROM attachments ORDER BY id`, [{ id: "att_again" }, { id: "att_kept" }])
     assert.deepStrictEqual(yield* sql`SELECT bytes FROM attachment_usage`, [{ bytes: 10 }])
-  }).pipe(Effect.provide(layerRooms(layerPgliteTest, { RETENTION_MESSAGES_DAYS: 1, DATA_DIR: join(tmpdir(), "parley-retention") }))))
+  }).pipe(Effect.provide(layerModules(layerPgliteTest, { RETENTION_MESSAGES_DAYS: 1, DATA_DIR: join(tmpdir(), "parley-retention") }))))
 
 it.effect("unless it is set, messages are kept for ever", () =>
   Effect.gen(function*() {
     const [a, b] = [yield* newAgent("ever-a"), yield* newAgent("ever-b")]
     yield* age(String((yield* say(a, b, "1"))["conversation_id"]), 1, 10_000 * DAY_MS)
     assert.strictEqual(yield* sweep, 0)
-  }).pipe(Effect.provide(layerRooms(layerPgliteTest))))
+  }).pipe(Effect.provide(layerModules(layerPgliteTest))))

@@ -1,18 +1,18 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { PushConfigsRepo } from "#doors/a2a/PushConfigsRepo"
-import { TasksRepo } from "#doors/a2a/TasksRepo"
+import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
+import { TasksRepo } from "#interfaces/a2a/TasksRepo"
 import { ColdSlots } from "#domain/push/ColdSlots"
 import { makeAppend } from "#domain/conversations/Append"
 import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
-import { ReadingRepo } from "#domain/conversations/ReadingRepo"
+import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { makeGroupAppend } from "#domain/groups/GroupAppend"
 import { GroupReads } from "#domain/messages/GroupReads"
 import { GroupsRepo } from "#domain/groups/GroupsRepo"
 import { SearchRepo } from "#domain/search/SearchRepo"
-import { Config } from "#ground/platform/Config"
+import { Config } from "#infrastructure/platform/Config"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
 
@@ -47,7 +47,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
     const found = yield* scansOf(
       Layer.build(Layer.mergeAll(
         ConversationsRepo.layer,
-        ReadingRepo.layer,
+        HistoryRepo.layer,
         DeliveriesRepo.layer,
         ColdSlots.layer,
         GroupReads.layer,

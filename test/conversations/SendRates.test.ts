@@ -2,12 +2,12 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Exit } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Conversations, type Sender, type Target } from "#domain/conversations/Conversations"
+import { Conversations, type Sender, type SendTarget } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
 import { LiveAgents } from "#domain/push/LiveAgents"
-import { Limits } from "#ground/rates/Limits"
+import { Limits } from "#infrastructure/rates/Limits"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 import { WindowModel } from "../support/WindowModel.ts"
 
 const SENDS = 4
@@ -15,7 +15,7 @@ const GROUP_SENDS = 3
 const RUNS = Number(process.env["RATE_RUNS"] ?? 12)
 
 /** How a send ended: in a new message, an old one, or which refusal. */
-const send = (from: Sender, target: Target, id: string) =>
+const send = (from: Sender, target: SendTarget, id: string) =>
   Effect.flatMap(Conversations, (conversations) =>
     Effect.match(conversations.send(from, target, draft(id)), {
       onSuccess: ({ created }) => ({ outcome: created ? "created" : "replayed", waitMs: 0 }),
@@ -40,7 +40,7 @@ const steps: fc.Arbitrary<ReadonlyArray<Step>> = fc.array(
   { minLength: 40, maxLength: 80 }
 )
 
-layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: SENDS, LIMITS_GROUP_SENDS_PER_SECOND: GROUP_SENDS }))((it) => {
+layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: SENDS, LIMITS_GROUP_SENDS_PER_SECOND: GROUP_SENDS }))((it) => {
   let pairs = 0
 
   /** Two agents in an established conversation and a group, a moment after their last send. */
@@ -77,8 +77,8 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: SENDS, LIMITS_GROUP
           const from = agents[agent]
           const sender = senders[agent]!
           const about = `RATE_SEED=${seed}, run ${run}, step ${i}: ${kind}`
-          const direct: Target = { _tag: "Direct", handle: agents[1 - agent]!.handle }
-          const inGroup: Target = { _tag: "Conversation", id: groupId }
+          const direct: SendTarget = { _tag: "Direct", handle: agents[1 - agent]!.handle }
+          const inGroup: SendTarget = { _tag: "Conversation", id: groupId }
           let expected = { outcome: "created", waitMs: 0 }
           let actual: typeof expected
           if (kind === "replay" || kind === "replay in the group") {
@@ -121,7 +121,7 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: SENDS, LIMITS_GROUP
   it.effect("200 repetitions of one send at once count once", () =>
     Effect.gen(function*() {
       const { agents: [a, b] } = yield* pair
-      const target: Target = { _tag: "Direct", handle: b.handle }
+      const target: SendTarget = { _tag: "Direct", handle: b.handle }
       const conversations = yield* Conversations
       // In flight together, some are turned away by the limiter and still told what was stored.
       const ends = yield* Effect.all(

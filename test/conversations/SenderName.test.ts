@@ -3,19 +3,19 @@ import { Effect } from "effect"
 import { Accounts } from "#domain/agents/Accounts"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Auth } from "#domain/auth/Auth"
-import { Conversations, type Target } from "#domain/conversations/Conversations"
+import { Conversations, type SendTarget } from "#domain/conversations/Conversations"
 import { messageJson } from "#domain/messages/Message"
 import { Groups } from "#domain/groups/Groups"
 import { eachDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const nameIn = (json: string): unknown =>
   (JSON.parse(json) as { readonly context: { readonly sender: { readonly display_name: unknown } } }).context.sender
     .display_name
 
 eachDatabase((database) => {
-  layer(layerRooms(database))((it) => {
+  layer(layerModules(database))((it) => {
     it.effect("a message shows the name that its sender was authenticated with, however long ago that was", () =>
       Effect.gen(function*() {
         const auth = yield* Effect.provide(Auth, Auth.layer)
@@ -45,7 +45,7 @@ eachDatabase((database) => {
         const { add_results, group } = yield* groups.create(writer, { profile, handles: [b.handle] })
         yield* groups.accept(reader, String(add_results[0]?.invite_id))
 
-        const targets: ReadonlyArray<Target> = [
+        const targets: ReadonlyArray<SendTarget> = [
           { _tag: "Direct", handle: b.handle },
           { _tag: "Conversation", id: group.id }
         ]

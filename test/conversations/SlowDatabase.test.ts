@@ -1,15 +1,15 @@
 import { assert, layer } from "@effect/vitest"
 import { Cause, Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { Conversations, type Target } from "#domain/conversations/Conversations"
+import { Conversations, type SendTarget } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
 import { hang, layerHanging, waited } from "../support/HangingDatabase.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const isUnavailable = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
   Exit.isFailure(exit) && exit.cause.reasons.find(Cause.isFailReason)?.error._tag === "Unavailable"
 
-layer(layerRooms(layerHanging))((it) => {
+layer(layerModules(layerHanging))((it) => {
   /** Two agents who know each other, one target of the first for each kind of conversation. */
   const meet = Effect.fnUntraced(function*(name: string) {
     const { send } = yield* Conversations
@@ -19,7 +19,7 @@ layer(layerRooms(layerHanging))((it) => {
     yield* send(b, { _tag: "Direct", handle: a.handle }, draft("hello"))
     const profile = { name: "Group", description: null, avatarUrl: null }
     const { group } = yield* groups.create(a, { profile, handles: [] })
-    const targets: ReadonlyArray<Target> = [{ _tag: "Direct", handle: b.handle }, { _tag: "Conversation", id: group.id }]
+    const targets: ReadonlyArray<SendTarget> = [{ _tag: "Direct", handle: b.handle }, { _tag: "Conversation", id: group.id }]
     return { a, targets }
   })
 

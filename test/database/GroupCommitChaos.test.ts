@@ -1,8 +1,8 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeCommitQueue, type Settled } from "#ground/database/CommitQueue"
-import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
+import { makeCommitQueue, type Settled } from "#infrastructure/database/CommitQueue"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 
 interface Item {
   readonly id: number

@@ -2,8 +2,8 @@ import { assert, it, layer } from "@effect/vitest"
 import { Effect, Layer, Logger, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import * as Maintenance from "#ground/database/Maintenance"
-import { layerPg } from "#ground/database/SqlPostgres"
+import * as Maintenance from "#infrastructure/database/Maintenance"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { freshDatabase, layerPgliteTest } from "../support/Databases.ts"
 
 layer(Maintenance.layer.pipe(Layer.provideMerge(layerPgliteTest)))((it) => {

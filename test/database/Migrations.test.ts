@@ -7,8 +7,8 @@ import * as fs from "node:fs"
 import { tmpdir } from "node:os"
 import * as path from "node:path"
 import { pathToFileURL } from "node:url"
-import * as Migrations from "#ground/database/Migrations"
-import { layerPg } from "#ground/database/SqlPostgres"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { eachDatabase, freshDatabase } from "../support/Databases.ts"
 
 const migration = (id: number, text: string, name = `000${id}_number_${id}.sql`): Migrations.Migration => ({

@@ -6,12 +6,12 @@ import { AttachmentsRepo } from "#domain/attachments/AttachmentsRepo"
 import { ContactsRepo } from "#domain/contacts/ContactsRepo"
 import { DirectoryRepo } from "#domain/directory/DirectoryRepo"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
-import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { GrantsRepo } from "#domain/oauth/GrantsRepo"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
-import { Config } from "#ground/platform/Config"
+import { Config } from "#infrastructure/platform/Config"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
 
@@ -35,7 +35,7 @@ it.effect("every statement that no other test of plans knows names what it looks
       AgentsRepo.layer,
       AttachmentsRepo.layer,
       AvatarsRepo.layer,
-      ConnectionsRepo.layer,
+      GrantsRepo.layer,
       ContactsRepo.layer,
       DirectoryRepo.layer,
       IdempotencyRepo.layer,

@@ -1,10 +1,10 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { Unavailable, wireBody } from "#ground/wire/WireError"
+import { Unavailable, wireBody } from "#infrastructure/wire/WireError"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
-import { Database, sqlState } from "#ground/database/Sql"
-import { layerPg } from "#ground/database/SqlPostgres"
+import { Database, sqlState } from "#infrastructure/database/Sql"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { databaseSettings, eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 
 const table = (name: string) =>

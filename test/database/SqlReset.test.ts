@@ -5,7 +5,7 @@ import { once } from "node:events"
 import { type AddressInfo, createServer, type Socket } from "node:net"
 import { type Duplex } from "node:stream"
 import { TLSSocket } from "node:tls"
-import { AnswerTimeout, layerPg } from "#ground/database/SqlPostgres"
+import { AnswerTimeout, layerPg } from "#infrastructure/database/SqlPostgres"
 import { eventually } from "../support/Eventually.ts"
 
 // Of nobody, for this file.

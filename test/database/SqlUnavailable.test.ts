@@ -1,12 +1,12 @@
 import { assert, it } from "@effect/vitest"
 import { Cause, Clock, Effect, Exit, Logger } from "effect"
 import { TestClock } from "effect/testing"
-import { FullDisk, FullDisks } from "#ground/platform/disk/DiskSpace"
-import { LogThrottle } from "#ground/platform/LogThrottle"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
-import { SqlErrorLines, unavailable } from "#ground/database/SqlUnavailable"
-import { Unavailable } from "#ground/wire/WireError"
+import { FullDisk, FullDisks } from "#infrastructure/platform/disk/DiskSpace"
+import { LogThrottle } from "#infrastructure/platform/LogThrottle"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
+import { SqlErrorLines, unavailable } from "#infrastructure/database/SqlUnavailable"
+import { Unavailable } from "#infrastructure/wire/WireError"
 
 const away = sqlError(new DatabaseFault({ code: "57P01", message: "the database is shutting down" }), "execute")
 

@@ -4,8 +4,8 @@ import { SqlClient } from "effect/sql"
 import { globSync, readFileSync } from "node:fs"
 import { exportedFiles } from "#domain/archives/AgentTables"
 import { REMOVE } from "#domain/conversations/MessageRetention"
-import * as erasure from "#doors/operator/Erasure"
-import { isAgentTable } from "#ground/database/Tables"
+import * as erasure from "#interfaces/operator/Erasure"
+import { isAgentTable } from "#infrastructure/database/Tables"
 import { tables } from "../../src/Tables.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 
@@ -26,10 +26,10 @@ const exportedParts = exportedFiles(tables).flatMap((file) => file.join === unde
 const jobsOf = ({ retention }: typeof tables[number]): ReadonlyArray<string> => "jobs" in retention ? retention.jobs : []
 
 layer(layerPgliteTest)("the tables", (it) => {
-  it.effect("each has one room that owns it, and each that a room owns exists", () =>
+  it.effect("each has one module that owns it, and each that a module owns exists", () =>
     Effect.gen(function*() {
       const there = new Set((yield* columnsOfSchema).map(({ table }) => table))
-      assert.sameMembers(owned, [...there], "list a new table in the file …Tables.ts of its room, and a new room in src/Tables.ts")
+      assert.sameMembers(owned, [...there], "list a new table in the file …Tables.ts of its module, and a new module in src/Tables.ts")
     }))
 
   it.effect("an export has every column of every table of agents, or says why not", () =>
@@ -72,7 +72,7 @@ layer(layerPgliteTest)("the tables", (it) => {
     Effect.gen(function*() {
       const aboutMessages = (yield* columnsOfSchema).filter(({ column }) => column === "seq" || column === "message_id").map(({ table }) => table)
       assert.includeMembers(aboutMessages, ["envelopes", "messages"])
-      // Tasks and words have jobs of their own, which remove those whose message is gone (src/doors/a2a/Tasks.ts, src/domain/search/).
+      // Tasks and words have jobs of their own, which remove those whose message is gone (src/interfaces/a2a/Tasks.ts, src/domain/search/).
       const jobs = ["messages", "a2a_tasks", "message_words_gone"]
       assert.deepStrictEqual(tables.filter(({ table }) => aboutMessages.includes(table)).filter((one) => !jobsOf(one).some((job) => jobs.includes(job))), [])
     }))

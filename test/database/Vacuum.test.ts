@@ -4,15 +4,15 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { readdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { PgliteDatabase } from "#ground/database/Pglite"
-import { compact, FreezeAge, type Patience, Vacuum } from "#ground/database/Vacuum"
-import { FreeDisk } from "#ground/platform/disk/DiskSpace"
-import { Config } from "#ground/platform/Config"
-import { databaseTimes, jobRuns, transactionAge, vacuumSkipped } from "#ground/platform/Metrics"
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import { compact, FreezeAge, type TurnWait, Vacuum } from "#infrastructure/database/Vacuum"
+import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { Config } from "#infrastructure/platform/Config"
+import { databaseTimes, jobRuns, transactionAge, vacuumSkipped } from "#infrastructure/platform/Metrics"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
 import { Stopwatch } from "../support/Promptly.ts"
-import { layerRooms } from "../support/Rooms.ts"
+import { layerModules } from "../support/Modules.ts"
 import { makeDataDir } from "../support/Server.ts"
 
 const layerVacuum = (database: TestDatabase, { freezeAge = 1_000_000_000, mb = 256, free = () => Infinity } = {}) =>
@@ -77,7 +77,7 @@ describe("PGlite", () => {
       // The job that does the same after erasures runs too.
       assert.isAbove(jobRuns.at("erased_files", "done").value, 0)
       assert.isAtMost(sizes[3] ?? Infinity, 1.2 * (sizes[0] ?? 0), sizes.join())
-    }).pipe(Effect.provide(layerRooms(layerPgliteTest))))
+    }).pipe(Effect.provide(layerModules(layerPgliteTest))))
 
   it.effect("the age of the oldest transaction falls, of the whole database, and nothing is vacuumed twice", () =>
     Effect.gen(function*() {
@@ -180,7 +180,7 @@ describe("PGlite", () => {
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const { step, turn } = yield* Vacuum
-      const other: Patience = { waitsSince: undefined }
+      const other: TurnWait = { waitsSince: undefined }
       yield* fill
       yield* sql`DELETE FROM idempotency_keys`
       yield* countNow

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { AnswerTimeout } from "#ground/database/SqlPostgres"
-import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
+import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { ANSWER_MS, makeAcknowledgements } from "#domain/deliveries/Acknowledgements"
 import type { Ack } from "#domain/deliveries/DeliveriesRepo"
 

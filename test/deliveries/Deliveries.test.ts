@@ -8,7 +8,7 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { eachDatabase } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 type Json = Record<string, unknown>
 const parse = (text: string): Json => JSON.parse(text) as Json
@@ -57,7 +57,7 @@ const counters = (agentId: string) =>
     ))
 
 eachDatabase((database) => {
-  layer(layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
+  layer(layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
     it.effect("of many who read one message at once, one tells the sender", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries

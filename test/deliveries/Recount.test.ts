@@ -13,7 +13,7 @@ import { Webhooks } from "#domain/webhooks/Webhooks"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const RUNS = Number(process.env["RECOUNT_RUNS"] ?? 3)
 const SEED = Number(process.env["RECOUNT_SEED"] ?? Date.now() % 1_000_000_000)
@@ -90,7 +90,7 @@ let serial = 0
 
 for (const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], ["PostgreSQL 18", layerPostgresTest(), RUNS]] as const) {
   layer(
-    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 1 }).pipe(Layer.provideMerge(internet))
+    layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 1 }).pipe(Layer.provideMerge(internet))
   )((it) => {
     it.effect(`${runs} histories on ${name}: what waits for an agent is always what its inbox says`, () =>
       Effect.gen(function*() {

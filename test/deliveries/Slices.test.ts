@@ -1,16 +1,16 @@
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Exit, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { Database } from "#ground/database/Sql"
-import { unavailable } from "#ground/database/SqlUnavailable"
-import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
+import { Database } from "#infrastructure/database/Sql"
+import { unavailable } from "#infrastructure/database/SqlUnavailable"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { SLICE_ROWS } from "#domain/deliveries/DeliveriesRepo"
 import { Groups } from "#domain/groups/Groups"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent, type Party } from "../support/Modules.ts"
 
 interface Ran {
   readonly name: string
@@ -146,7 +146,7 @@ const assertOthers = (all: ReadonlyArray<Ran>, name: string) => {
 }
 
 eachDatabase((database, { version }) => {
-  layer(Layer.provideMerge(layerRooms(watched(database) as TestDatabase), layerStatements))((it) => {
+  layer(Layer.provideMerge(layerModules(watched(database) as TestDatabase), layerStatements))((it) => {
     it.effect("an acknowledgement of many envelopes is several statements with turns in between, one of few is one", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries

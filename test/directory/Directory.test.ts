@@ -10,11 +10,11 @@ import { Contacts } from "#domain/contacts/Contacts"
 import { Directory, type Sought } from "#domain/directory/Directory"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
 import { COUNT, COUNT_TAG, SEARCH, SEARCH_TAG } from "#domain/directory/DirectoryRepo"
-import { Config } from "#ground/platform/Config"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { RateLimited } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateLimited } from "#infrastructure/wire/WireError"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 const handlesOf = (page: { readonly items: ReadonlyArray<{ readonly handle: string }> }) =>
   page.items.map(({ handle }) => handle)
@@ -23,7 +23,7 @@ const handlesOf = (page: { readonly items: ReadonlyArray<{ readonly handle: stri
 const by = (prefix: string | null, tag: string | null = null): Sought => ({ prefix, tag })
 
 eachDatabase((database) => {
-  layer(layerRooms(database))((it) => {
+  layer(layerModules(database))((it) => {
     it.effect("a prefix is literal, a range of handles by code unit, without the suspended and the deleted", () =>
       Effect.gen(function*() {
         const directory = yield* Directory
@@ -130,7 +130,7 @@ eachDatabase((database) => {
 })
 
 describe.skipIf(!isInstalled(18))("100,000 agents, PostgreSQL 18", () => {
-  layer(layerRooms(layerPostgresTest(18)))((it) => {
+  layer(layerModules(layerPostgresTest(18)))((it) => {
     it.effect("are searched through the index, whatever the planner may choose", () =>
       Effect.gen(function*() {
         const directory = yield* Directory

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
-import { settings } from "#ground/platform/Config"
+import { settings } from "#infrastructure/platform/Config"
 
 const ROOT = new URL("../..", import.meta.url).pathname
 

@@ -76,6 +76,6 @@ it("every file and folder of the repository that a document names is there", () 
 })
 
 it("names of paths in a text are found, and a path of another machine is not one", () => {
-  const text = "`src/ground/http/FastPath.ts`, `deploy/`, `Session.ts`, `/var/lib/parley`, `npm test`, `src`, `echo.mjs`, `data/outbox`"
-  assert.deepStrictEqual(namesIn(text), ["src/ground/http/FastPath.ts", "deploy/", "Session.ts"])
+  const text = "`src/infrastructure/http/FastPath.ts`, `deploy/`, `Session.ts`, `/var/lib/parley`, `npm test`, `src`, `echo.mjs`, `data/outbox`"
+  assert.deepStrictEqual(namesIn(text), ["src/infrastructure/http/FastPath.ts", "deploy/", "Session.ts"])
 })

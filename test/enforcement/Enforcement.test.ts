@@ -13,10 +13,10 @@ import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import type { LiveSession } from "#domain/push/LiveAgent"
 import { Groups } from "#domain/groups/Groups"
-import type { Settings } from "#ground/platform/Config"
-import { layerPg } from "#ground/database/SqlPostgres"
+import type { Settings } from "#infrastructure/platform/Config"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { freshDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
-import { draft, layerRooms, newAgents, type Party } from "../support/Rooms.ts"
+import { draft, layerModules, newAgents, type Party } from "../support/Modules.ts"
 
 let serial = 0
 
@@ -56,9 +56,9 @@ const small: Partial<Settings> = {
   LIMITS_SENDS_PER_SECOND: 1_000_000
 }
 
-type Rooms = Layer.Success<ReturnType<typeof layerRooms>>
+type Modules = Layer.Success<ReturnType<typeof layerModules>>
 
-const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
+const suite = (it: Vitest.MethodsNonLive<Modules>) => {
   it.effect("blocks by those it wrote to restrict it, until enough of them have left the window", () =>
     Effect.gen(function*() {
       const [target, others] = yield* spammer(4)
@@ -337,15 +337,15 @@ const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
     }))
 }
 
-layer(layerRooms(layerPgliteTest, small))("enforcement on PGlite", suite)
+layer(layerModules(layerPgliteTest, small))("enforcement on PGlite", suite)
 
-if (isInstalled(18)) layer(layerRooms(layerPostgresTest(18), small))("enforcement on PostgreSQL 18", suite)
+if (isInstalled(18)) layer(layerModules(layerPostgresTest(18), small))("enforcement on PostgreSQL 18", suite)
 
 /** Two processes that both believe they own everything: only the statements order what they do. */
 const twoNodes = Effect.gen(function*() {
   const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18)))
   const node = Effect.map(
-    Layer.build(Layer.fresh(layerRooms(layerPg({ url, poolSize: 8 }), { LIMITS_SENDS_PER_SECOND: 1_000_000 }))),
+    Layer.build(Layer.fresh(layerModules(layerPg({ url, poolSize: 8 }), { LIMITS_SENDS_PER_SECOND: 1_000_000 }))),
     (context) => <A, E>(
       effect: Effect.Effect<A, E, Agents | Contacts | Conversations | Enforcement | SqlClient.SqlClient>
     ) => Effect.provide(effect, context)

@@ -3,7 +3,7 @@ import type { GroupState } from "#domain/groups/Group"
 import { decideInGroup, settleInGroup } from "#domain/groups/GroupActor"
 import type { GroupAppend, GroupAppended } from "#domain/groups/GroupAppend"
 import type { GroupSendCommand } from "#domain/groups/GroupEntity"
-import { draft } from "../support/Rooms.ts"
+import { draft } from "../support/Modules.ts"
 
 const STATE: GroupState = {
   id: "grp_1",

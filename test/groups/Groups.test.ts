@@ -11,17 +11,17 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { GroupEntity } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
-import type { Settings } from "#ground/platform/Config"
-import { Ids } from "#ground/platform/Ids"
+import type { Settings } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
 import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import { layerPg } from "#ground/database/SqlPostgres"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import type { PendingInvite } from "#domain/groups/Group"
-import type { Page } from "#ground/wire/Page"
+import type { Page } from "#infrastructure/wire/Page"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap, setBack } from "../support/Leap.ts"
-import { draft, layerRooms, newAgents as agents, type Party } from "../support/Rooms.ts"
+import { draft, layerModules, newAgents as agents, type Party } from "../support/Modules.ts"
 
 const profile = { name: "Band", description: null, avatarUrl: null }
 
@@ -74,8 +74,8 @@ const assertSound = Effect.gen(function*() {
   assert.deepStrictEqual(yield* sql.unsafe(UNSOUND), [])
 })
 
-const rooms = (database: TestDatabase, changes: Partial<Settings> = {}) =>
-  layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS_GROUP_INVITES_PER_DAY: 20, LIMITS_GROUP_MEMBERS: 6, ...changes })
+const modules = (database: TestDatabase, changes: Partial<Settings> = {}) =>
+  layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS_GROUP_INVITES_PER_DAY: 20, LIMITS_GROUP_MEMBERS: 6, ...changes })
 
 eachDatabase((database) => {
   describe("groups", () => {
@@ -107,7 +107,7 @@ eachDatabase((database) => {
           c.handle
         ])
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("a repeated client_msg_id is stored once, whatever became of the sender's membership", () =>
       Effect.gen(function*() {
@@ -121,7 +121,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* say(b, groupId, "once")).created, false)
         assert.strictEqual(yield* tagOf(say(b, groupId, "again")), "GroupNotFound")
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("the sender sees the weakest state of all who got a message", () =>
       Effect.gen(function*() {
@@ -141,7 +141,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* status, "read")
         assert.strictEqual((JSON.parse((yield* say(a, groupId, "hello")).body) as Row).status, "read")
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("who leaves or is removed keeps nothing waiting but the news of its removal", () =>
       Effect.gen(function*() {
@@ -162,7 +162,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(saidOf(yield* history(c, groupId)), ["member_joined", "after"])
         assert.strictEqual((yield* groups.get(c.id, groupId)).your_role, "member")
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("the last admin leaves its place to who joined first; the last member takes the group along", () =>
       Effect.gen(function*() {
@@ -176,7 +176,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* groups.leave(b.id, groupId), null)
         for (const one of [a, b, c]) assert.strictEqual(yield* tagOf(groups.get(one.id, groupId)), "GroupDeleted")
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("a deleted group leaves its last message, takes the rest and its invites, and says 410 to who was in it", () =>
       Effect.gen(function*() {
@@ -196,7 +196,7 @@ eachDatabase((database) => {
         }
         for (const one of [c, out]) assert.strictEqual(yield* tagOf(groups.get(one.id, groupId)), "GroupNotFound")
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("invites: pending ones are given again, a refusal holds for a day, the budget is exact", () =>
       Effect.gen(function*() {
@@ -223,7 +223,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 1, more: false })
         assert.deepStrictEqual(yield* groups.sweepSilentChanges, { rows: 1, more: false })
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("invites: after the clock is set back by an hour, neither a refusal nor the budget of before holds", () =>
       Effect.gen(function*() {
@@ -238,7 +238,7 @@ eachDatabase((database) => {
         yield* setBack("1 hour")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[21]!.handle)), "Done")
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("a change that is repeated because its answer was lost is answered as it was done, once", () =>
       Effect.gen(function*() {
@@ -287,7 +287,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* group.Delete(of(c, ["msg_end"])), ended)
         assert.strictEqual(yield* tagOf(group.Delete(of(c, ["msg_other"]))), "GroupDeleted")
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("an invite that is refused or taken back twice for one request, with the same ids, is answered alike", () =>
       Effect.gen(function*() {
@@ -311,7 +311,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(groups.add(a, id, c.handle)), "Done")
         assert.strictEqual(yield* cancel(["msg_c1"]), "Done")
         assert.deepStrictEqual((yield* groups.invites(c.id)).length, 1)
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("another attempt at an answer to an invite with the same Idempotency-Key is answered alike", () =>
       Effect.gen(function*() {
@@ -329,7 +329,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* again(c, groups.accept(c, second)), ["Done", "Done"])
         assert.strictEqual(yield* tagOf(groups.reject(b.id, first)), "InviteNotFound")
         assert.strictEqual(yield* tagOf(groups.accept(c, second)), "InviteNotFound")
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("another attempt at a change with the same Idempotency-Key finds it done, in each group", () =>
       Effect.gen(function*() {
@@ -345,7 +345,7 @@ eachDatabase((database) => {
         yield* remove
         yield* remove
         assert.strictEqual(yield* tagOf(groups.removeMember(a.id, ids[0] ?? "", b.handle)), "NotMember")
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("another attempt at the same request meets the group and the invite of the first, and charges nothing", () =>
       Effect.gen(function*() {
@@ -361,7 +361,7 @@ eachDatabase((database) => {
         // Of 20 invites 2 are spent.
         assert.strictEqual(yield* tagOf(newGroup(a, yield* agents(19))), "RateLimited")
         assert.strictEqual(yield* tagOf(newGroup(a, yield* agents(18))), "Done")
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("pages of what is pending, oldest first, have no gap and no repeat while invites come and go", () =>
       Effect.gen(function*() {
@@ -389,7 +389,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(seen, ids.filter((id) => id !== ids[4]))
         const rest = yield* groups.pending(a.id, groupId, { offset: 4 })
         assert.deepStrictEqual([rest.items.length, rest.total, rest.nextCursor], [2, 6, null])
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("who cannot be invited, and in which order that is told", () =>
       Effect.gen(function*() {
@@ -418,7 +418,7 @@ eachDatabase((database) => {
         // Blocked members go on hearing each other.
         yield* say(b, groupId, "still here")
         assert.include(saidOf(yield* inbox(a)), "still here")
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
 
     it.effect("a deleted account leaves its groups and takes its invites along; a suspended last admin is replaced", () =>
       Effect.gen(function*() {
@@ -443,7 +443,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* groups.get(c.id, groupId)).your_role, "admin")
         assert.strictEqual(yield* tagOf(say(b, groupId, "suspended")), "AgentSuspended")
         yield* assertSound
-      }).pipe(Effect.provide(rooms(database))))
+      }).pipe(Effect.provide(modules(database))))
   })
 })
 
@@ -452,7 +452,7 @@ describe("groups with two owners, PGlite", () => {
   const twoOwners = (changes: Partial<Settings> = {}) =>
     Effect.gen(function*() {
       const database = Layer.succeedContext(yield* Layer.build(layerPgliteTest))
-      const owner = Effect.map(Layer.build(Layer.fresh(rooms(database, changes))), (context) => Effect.provideContext(context))
+      const owner = Effect.map(Layer.build(Layer.fresh(modules(database, changes))), (context) => Effect.provideContext(context))
       return [yield* owner, yield* owner] as const
     })
 
@@ -487,7 +487,7 @@ it.effect("a group that is created after a send to its id was refused takes send
     assert.strictEqual(yield* tagOf(say(a, groupId, "early")), "GroupNotFound")
     assert.strictEqual((yield* Effect.provideService(newGroup(a, []), CurrentAttempt, attempt)).group.id, groupId)
     assert.strictEqual(yield* tagOf(say(a, groupId, "in time")), "Done")
-  }).pipe(Effect.provide(Layer.merge(rooms(layerPgliteTest), Layer.provide(IdempotentIds.layer, Ids.layer)))))
+  }).pipe(Effect.provide(Layer.merge(modules(layerPgliteTest), Layer.provide(IdempotentIds.layer, Ids.layer)))))
 
 it.effect("a replay takes no place in the group's limit (wire.md C.6, G.3)", () =>
   Effect.gen(function*() {
@@ -497,7 +497,7 @@ it.effect("a replay takes no place in the group's limit (wire.md C.6, G.3)", () 
     for (let i = 0; i < 3; i++) assert.isFalse((yield* say(a, groupId, "first")).created)
     assert.strictEqual(yield* tagOf(say(a, groupId, "second")), "Done")
     assert.strictEqual(yield* tagOf(say(a, groupId, "third")), "RateLimited")
-  }).pipe(Effect.provide(rooms(layerPgliteTest, { LIMITS_GROUP_SENDS_PER_SECOND: 2 }))))
+  }).pipe(Effect.provide(modules(layerPgliteTest, { LIMITS_GROUP_SENDS_PER_SECOND: 2 }))))
 
 const live = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.provideService(effect, Clock.Clock, Clock.Clock.defaultValue())
 
@@ -513,7 +513,7 @@ describe.skipIf(!isInstalled(18))("how long a refused group waits, PostgreSQL 18
       assert.deepInclude(refused, { _tag: "RateLimited", retryAfterMs: 1_000 })
       yield* leap("1 second")
       assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
-    }).pipe(Effect.provide(rooms(layerPostgresTest(), { LIMITS_GROUP_REFUSAL_SECONDS: 3_600 }))))
+    }).pipe(Effect.provide(modules(layerPostgresTest(), { LIMITS_GROUP_REFUSAL_SECONDS: 3_600 }))))
 })
 
 describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => {
@@ -521,7 +521,7 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
   const twoNodes = Effect.gen(function*() {
     const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18)))
     const node = Effect.map(
-      Layer.build(Layer.fresh(rooms(layerPg({ url, poolSize: 6 }), {
+      Layer.build(Layer.fresh(modules(layerPg({ url, poolSize: 6 }), {
         LIMITS_GROUP_INVITES_PER_DAY: 1_000,
         LIMITS_GROUP_MEMBERS: 256
       }))),

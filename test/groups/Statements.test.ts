@@ -5,9 +5,9 @@ import { vi } from "vitest"
 import { Agents } from "#domain/agents/Agents"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
-import { PgliteSession } from "#ground/database/PgliteSession"
+import { PgliteSession } from "#infrastructure/database/PgliteSession"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { draft, layerRooms } from "../support/Rooms.ts"
+import { draft, layerModules } from "../support/Modules.ts"
 
 const agent = (i: number) => ({ id: `agt_${i}`, handle: `member-${i}` })
 const everybody = Array.from({ length: 256 }, (_, i) => agent(i))
@@ -29,7 +29,7 @@ const statementsOf = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<
   return { made, all: texts.length, writing: texts.filter((text) => /\b(INSERT INTO|UPDATE|DELETE FROM|BEGIN)\b/.test(text)).length }
 })
 
-layer(layerRooms(layerPgliteTest))((it) => {
+layer(layerModules(layerPgliteTest))((it) => {
   it.effect("a group with 255 handles takes as many statements as one with a single one, and one of them writes", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient

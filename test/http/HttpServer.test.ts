@@ -8,19 +8,19 @@ import { TestClock } from "effect/testing"
 import { request as nodeRequest } from "node:http"
 import { subscribe, unsubscribe } from "node:diagnostics_channel"
 import { connect } from "node:net"
-import { Config, type Settings } from "#ground/platform/Config"
-import type { ServerResponse } from "#ground/http/ServerResponse"
-import * as Endpoints from "#ground/http/Endpoints"
-import { mcpProtocol } from "#doors/mcp/McpProtocol"
-import { HttpServer, type Patience } from "#ground/http/HttpServer"
-import { deferred, DeferredResponse } from "#ground/http/DeferredResponse"
-import { Ids } from "#ground/platform/Ids"
-import { refusals } from "#ground/platform/Metrics"
-import { Forbidden, Unauthorized } from "#ground/wire/WireError"
-import { refuse, WireErrors } from "#ground/wire/WireErrors"
-import { UpgradeHandler } from "#ground/http/UpgradeHandler"
-import { StallGuard } from "#ground/platform/StallGuard"
-import { Readiness } from "#ground/platform/Readiness"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import type { ServerResponse } from "#infrastructure/http/ServerResponse"
+import * as Endpoints from "#infrastructure/http/Endpoints"
+import { mcpProtocol } from "#interfaces/mcp/McpProtocol"
+import { HttpServer, type ServerTimeouts } from "#infrastructure/http/HttpServer"
+import { deferred, DeferredResponse } from "#infrastructure/http/DeferredResponse"
+import { Ids } from "#infrastructure/platform/Ids"
+import { refusals } from "#infrastructure/platform/Metrics"
+import { Forbidden, Unauthorized } from "#infrastructure/wire/WireError"
+import { refuse, WireErrors } from "#infrastructure/wire/WireErrors"
+import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
+import { StallGuard } from "#infrastructure/platform/StallGuard"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
 import { eventually, PATIENCE_MS } from "../support/Eventually.ts"
 import { Stopwatch } from "../support/Promptly.ts"
@@ -166,12 +166,12 @@ interface Server {
   readonly close: Effect.Effect<void>
 }
 
-const started = (settings: Partial<Settings> = {}, patience: Partial<Patience> = {}): Effect.Effect<Server, unknown, Scope.Scope> =>
+const started = (settings: Partial<Settings> = {}, patience: Partial<ServerTimeouts> = {}): Effect.Effect<Server, unknown, Scope.Scope> =>
   Effect.gen(function*() {
     const events: Array<string> = []
     const scope = yield* Effect.acquireRelease(Scope.make(), (scope, exit) => Scope.close(scope, exit))
     const context = yield* Layer.buildWithScope(
-      HttpServer.layer(routes, { patience, protocols: (config) => [mcpProtocol(config)] }).pipe(
+      HttpServer.layer(routes, { timeouts: patience, protocols: (config) => [mcpProtocol(config)] }).pipe(
         Layer.provideMerge(Gate.layer),
         Layer.provideMerge(Readiness.layer),
         Layer.provide([Config.layerTest({ PORT: 0, ...settings }), Ids.layer, gatewayOf(events)])
@@ -245,7 +245,7 @@ const assertRawWire = (received: string, status: number, code: string) => {
 const withServer = <A, E>(
   f: (server: Server) => Effect.Effect<A, E>,
   settings?: Partial<Settings>,
-  patience?: Partial<Patience>
+  patience?: Partial<ServerTimeouts>
 ) => Effect.scoped(Effect.flatMap(started(settings, patience), f))
 
 describe("HttpServer", () => {

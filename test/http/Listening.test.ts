@@ -3,7 +3,7 @@ import { Cause, Effect, Exit } from "effect"
 import { createServer } from "node:http"
 import { type AddressInfo, connect, type Server, type Socket } from "node:net"
 import { setImmediate as turn } from "node:timers/promises"
-import { listen } from "#ground/http/Listening"
+import { listen } from "#infrastructure/http/Listening"
 import { eventually } from "../support/Eventually.ts"
 
 const CLIENTS = 256

@@ -16,18 +16,18 @@ import { MessagesHttp } from "#domain/conversations/MessagesHttp"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
 import { DirectoryApi } from "#domain/directory/DirectoryApi"
 import { DirectoryHttp } from "#domain/directory/DirectoryHttp"
-import { withReadDeadline } from "#ground/http/Endpoints"
+import { withReadDeadline } from "#infrastructure/http/Endpoints"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { PresenceApi } from "#domain/presence/PresenceApi"
 import { PresenceHttp } from "#domain/presence/PresenceHttp"
 import { RepliesApi } from "#domain/replies/RepliesApi"
 import { RepliesHttp } from "#domain/replies/RepliesHttp"
-import { Unavailable } from "#ground/wire/WireError"
-import { WireErrors } from "#ground/wire/WireErrors"
+import { Unavailable } from "#infrastructure/wire/WireError"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { eachDatabase } from "../support/Databases.ts"
 import { breath, eventually } from "../support/Eventually.ts"
 import { hang, layerHanging, waited } from "../support/HangingDatabase.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 class RoomsApi extends HttpApi.make("parley")
   .add(AccountsApi, DirectoryApi, MessagesApi, PresenceApi, RepliesApi)
@@ -71,7 +71,7 @@ const sum = (counts: Iterable<number>): number => [...counts].reduce((all, count
 
 const send = (to: string, id: string): Asked => ["POST", "/v1/messages", { to, client_msg_id: id, content: { text: id } }]
 
-layer(Layer.mergeAll(Auth.layer, Budgets.layer).pipe(Layer.provideMerge(layerRooms(layerHanging))))((it) => {
+layer(Layer.mergeAll(Auth.layer, Budgets.layer).pipe(Layer.provideMerge(layerModules(layerHanging))))((it) => {
   const make = Effect.gen(function*() {
     const app: Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest | Scope.Scope> =
       yield* HttpRouter.toHttpEffect(routes)

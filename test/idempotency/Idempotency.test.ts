@@ -7,13 +7,13 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { Api } from "../../src/Api.ts"
 import { CurrentAgent } from "#domain/auth/Authorization"
-import { Config } from "#ground/platform/Config"
+import { Config } from "#infrastructure/platform/Config"
 import { Idempotency, RawBodyLimit, sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import { Ids } from "#ground/platform/Ids"
-import { Forbidden, RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
-import { WireErrors } from "#ground/wire/WireErrors"
+import { Ids } from "#infrastructure/platform/Ids"
+import { Forbidden, RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { away, back } from "../support/Away.ts"
 import { eachDatabase, layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
 
@@ -21,7 +21,7 @@ const DEADLINE_MILLIS = 30_000
 /** A statement that was sent at the deadline may run for 20 s. */
 const LAPSE_MILLIS = 55_000
 
-/** Whoever the header names; the real Authorization is tested with its own room. */
+/** Whoever the header names; the real Authorization is tested with its own module. */
 class AsAgent extends HttpApiMiddleware.Service<AsAgent, { provides: CurrentAgent }>()("test/platform/AsAgent") {
   static readonly layer = Layer.succeed(AsAgent, (httpEffect) =>
     Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) =>

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { answerConstant } from "#doors/mcp/ConstantAnswer"
+import { answerConstant } from "#interfaces/mcp/ConstantAnswer"
 
 const textOf = ({ body }: HttpServerResponse.HttpServerResponse): unknown =>
   body._tag === "Uint8Array" ? JSON.parse(Buffer.from(body.body).toString()) : undefined

@@ -1,7 +1,7 @@
 import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
-import { ServerResponse } from "#ground/http/ServerResponse"
-import { ServerRequest } from "#ground/http/ServerRequest"
-import { DeferredAnswer } from "#doors/mcp/DeferredAnswer"
+import { ServerResponse } from "#infrastructure/http/ServerResponse"
+import { ServerRequest } from "#infrastructure/http/ServerRequest"
+import { DeferredAnswer } from "#interfaces/mcp/DeferredAnswer"
 import { Socket } from "node:net"
 import { PassThrough } from "node:stream"
 

@@ -6,9 +6,9 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { Replies } from "#domain/replies/Replies"
-import { EventFeed, type Look } from "#doors/mcp/events/EventFeed"
-import type { Position } from "#doors/mcp/events/EventCursor"
-import { type EventType, eventTypeOf } from "#doors/mcp/events/EventTypes"
+import { EventFeed, type Look } from "#interfaces/mcp/events/EventFeed"
+import type { Position } from "#interfaces/mcp/events/EventCursor"
+import { type EventType, eventTypeOf } from "#interfaces/mcp/events/EventTypes"
 
 const owner = { id: "agt_owner", handle: "owner" }
 const SENDERS = ["agt_a", "agt_b", "agt_c"]

@@ -2,9 +2,9 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import type { StoredMessage } from "#domain/messages/Message"
-import { decodeCursor, encodeCursor } from "#doors/mcp/events/EventCursor"
-import { type EventType, eventTypeOf, listed, storedEventType } from "#doors/mcp/events/EventTypes"
-import { isSelected, mentions, type ReadCandidate, received, waiting } from "#doors/mcp/events/Occurrence"
+import { decodeCursor, encodeCursor } from "#interfaces/mcp/events/EventCursor"
+import { type EventType, eventTypeOf, listed, storedEventType } from "#interfaces/mcp/events/EventTypes"
+import { isSelected, mentions, type ReadCandidate, received, waiting } from "#interfaces/mcp/events/Occurrence"
 import { unfenced } from "./Mcp.ts"
 
 const typeOf = (name: string, given: unknown): EventType => {

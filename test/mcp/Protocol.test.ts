@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
-import { catalogue } from "#doors/mcp/tools/Catalogue"
+import { catalogue } from "#interfaces/mcp/tools/Catalogue"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { hostFamily } from "#doors/mcp/HostFamily"
-import { MCP_HOSTS } from "#ground/platform/Metrics"
+import { hostFamily } from "#interfaces/mcp/HostFamily"
+import { MCP_HOSTS } from "#infrastructure/platform/Metrics"
 import { newPair } from "../contract/Talk.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Server, sharedServer, type TestAgent } from "../support/Server.ts"

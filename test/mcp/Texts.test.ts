@@ -1,11 +1,11 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { readFileSync } from "node:fs"
-import { catalogue, SETS, type SetName, toolsOf } from "#doors/mcp/tools/Catalogue"
-import { type ToolDefinition } from "#doors/mcp/tools/Tool"
-import { allTools, setsIn, type Toolset, toolsetOf, toolsToJoin } from "#doors/mcp/Toolset"
-import { CLOSE, fenced, OPEN, safeJson } from "#ground/wire/UntrustedText"
-import * as Texts from "#doors/mcp/Texts"
+import { catalogue, SETS, type SetName, toolsOf } from "#interfaces/mcp/tools/Catalogue"
+import { type ToolDefinition } from "#interfaces/mcp/tools/Tool"
+import { allTools, setsIn, type Toolset, toolsetOf, toolsToJoin } from "#interfaces/mcp/Toolset"
+import { CLOSE, fenced, OPEN, safeJson } from "#infrastructure/wire/UntrustedText"
+import * as Texts from "#interfaces/mcp/Texts"
 
 const docs = (page: string): string => readFileSync(new URL(`../../docs/${page}`, import.meta.url), "utf8")
 

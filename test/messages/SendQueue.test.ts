@@ -2,14 +2,14 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { Append, Appended } from "#domain/conversations/Conversation"
-import type { Settled } from "#ground/database/CommitQueue"
+import type { Settled } from "#infrastructure/database/CommitQueue"
 import { GroupActor, type GroupDependencies } from "#domain/groups/GroupActor"
 import type { GroupAppended } from "#domain/groups/GroupAppend"
 import type { Published } from "#domain/messages/Published"
-import { forTrace, startTracing, type TraceContext } from "#ground/platform/Tracing"
-import { Unavailable } from "#ground/wire/WireError"
+import { forTrace, startTracing, type TraceContext } from "#infrastructure/platform/Tracing"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { makeDependencies } from "../support/ActorDependencies.ts"
-import { draft } from "../support/Rooms.ts"
+import { draft } from "../support/Modules.ts"
 
 const a = { id: "agt_a", handle: "aaa", displayName: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }

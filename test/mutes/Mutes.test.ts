@@ -7,10 +7,10 @@ import type { LiveSession } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { parseInstant } from "#ground/wire/Text"
+import { parseInstant } from "#infrastructure/wire/Text"
 import { Mutes } from "#domain/mutes/Mutes"
 import { eachDatabase } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
 
@@ -86,7 +86,7 @@ describe("parseInstant", () => {
 })
 
 eachDatabase((database) => {
-  layer(layerRooms(database, { LIMITS_MUTES_PER_AGENT: 3 }))((it) => {
+  layer(layerModules(database, { LIMITS_MUTES_PER_AGENT: 3 }))((it) => {
     it.effect("a mute ends by the clock, is refreshed by a repetition, and begins anew once it has ended", () =>
       Effect.gen(function*() {
         const mutes = yield* Mutes

@@ -6,17 +6,17 @@ import { AuthorizationRequests, REQUEST_MS } from "#domain/oauth/AuthorizationRe
 import { cacheMs, documentUrl, MAX_DOCUMENT_BYTES, readDocument } from "#domain/oauth/ClientDocument"
 import { readRegistration } from "#domain/oauth/ClientMetadata"
 import { Clients } from "#domain/oauth/Clients"
-import { Connections } from "#domain/oauth/Connections"
-import { ConnectionsRepo } from "#domain/oauth/ConnectionsRepo"
+import { Grants } from "#domain/oauth/Grants"
+import { GrantsRepo } from "#domain/oauth/GrantsRepo"
 import { DocumentFailed, DocumentFetch, type Fetched } from "#domain/oauth/DocumentFetch"
 import { redirectTo } from "#domain/oauth/RedirectUri"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { Accounts } from "#domain/agents/Accounts"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
-import { Secrets } from "#ground/database/Secrets"
+import { Secrets } from "#infrastructure/database/Secrets"
 import { eachDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 const BASE = "https://parley.example"
 const HOST = "https://host.example/client.json"
@@ -33,10 +33,10 @@ let serial = 0
 
 eachDatabase((database) => {
   layer(AuthorizationRequests.layer.pipe(
-    Layer.provideMerge(Connections.layer),
+    Layer.provideMerge(Grants.layer),
     Layer.provideMerge(Clients.layer),
-    Layer.provideMerge(Layer.mergeAll(ConnectionsRepo.layer, RequestsRepo.layer, Secrets.layer)),
-    Layer.provideMerge(layerRooms(database, { PUBLIC_URL: BASE })),
+    Layer.provideMerge(Layer.mergeAll(GrantsRepo.layer, RequestsRepo.layer, Secrets.layer)),
+    Layer.provideMerge(layerModules(database, { PUBLIC_URL: BASE })),
     Layer.provideMerge(Layer.succeed(DocumentFetch, (url) => {
       fetched.push(url.href)
       const found = documents.get(url.href)
@@ -65,9 +65,9 @@ eachDatabase((database) => {
         const url = new URL((yield* requests.allow(reference, ["agent:read", "agent:act"]))!)
         assert.strictEqual(url.origin + url.pathname, CALLBACK)
         assert.deepStrictEqual([url.searchParams.get("state"), url.searchParams.get("iss")], ["s 1", BASE])
-        const issued = yield* (yield* Connections).redeem({ code: url.searchParams.get("code")!, clientId: HOST, redirectUri: CALLBACK, verifier })
+        const issued = yield* (yield* Grants).redeem({ code: url.searchParams.get("code")!, clientId: HOST, redirectUri: CALLBACK, verifier })
         assert.isTrue("access" in issued)
-        const [connection] = yield* (yield* Connections).list(agent.id)
+        const [connection] = yield* (yield* Grants).list(agent.id)
         assert.deepStrictEqual([connection?.clientName, connection?.clientHost, connection?.scopes], ["Host", "host.example", "agent:read agent:act"])
         for (const again of [yield* requests.allow(reference, ["agent:read"]), yield* requests.deny(reference)]) assert.isUndefined(again)
         assert.isUndefined(yield* requests.find(reference))
@@ -95,13 +95,13 @@ eachDatabase((database) => {
           const reference = yield* begin({ scope: asked })
           yield* requests.signIn(reference, agent.id)
           yield* requests.allow(reference, allowed)
-          assert.deepStrictEqual((yield* (yield* Connections).list(agent.id)).map(({ scopes }) => scopes), [stored])
+          assert.deepStrictEqual((yield* (yield* Grants).list(agent.id)).map(({ scopes }) => scopes), [stored])
         }
         const agent = yield* newcomer
         const reference = yield* begin({ scope: "agent:read" })
         yield* requests.signIn(reference, agent.id)
         assert.isUndefined(yield* requests.allow(reference, ["agent:act"]))
-        assert.deepStrictEqual(yield* (yield* Connections).list(agent.id), [])
+        assert.deepStrictEqual(yield* (yield* Grants).list(agent.id), [])
       }))
 
     it.effect("a request belongs to its browser, lasts 15 minutes, and a refusal tells the host", () =>

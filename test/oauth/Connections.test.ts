@@ -3,15 +3,15 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
 import { Accounts } from "#domain/agents/Accounts"
-import { Connections, type Issued, type NotIssued } from "#domain/oauth/Connections"
-import { ConnectionsRepo, lastUsedAt } from "#domain/oauth/ConnectionsRepo"
+import { Grants, type Issued, type NotIssued } from "#domain/oauth/Grants"
+import { GrantsRepo, lastUsedAt } from "#domain/oauth/GrantsRepo"
 import { REPEAT_MS } from "#domain/oauth/Tokens"
-import { Secrets } from "#ground/database/Secrets"
-import { type Mail, MailQueue } from "#ground/platform/Mailer"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { type Mail, MailQueue } from "#infrastructure/platform/Mailer"
 import { eachDatabase } from "../support/Databases.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 const verifier = randomBytes(32).toString("base64url")
 const challenge = createHash("sha256").update(verifier).digest("base64url")
@@ -43,15 +43,15 @@ const GRANTED = "server: grant connection con: host.example, sent to host.exampl
 let serial = 0
 
 eachDatabase((database) => {
-  // The rooms have this service too, with mails of their own.
-  layer(Layer.fresh(Connections.layer).pipe(
-    Layer.provideMerge(ConnectionsRepo.layer),
+  // The modules have this service too, with mails of their own.
+  layer(Layer.fresh(Grants.layer).pipe(
+    Layer.provideMerge(GrantsRepo.layer),
     Layer.provideMerge(Layer.merge(Secrets.layer, recording)),
-    Layer.provideMerge(layerRooms(database))
+    Layer.provideMerge(layerModules(database))
   ))((it) => {
     const begin = Effect.fnUntraced(function*(scopes: ReadonlyArray<"agent:read" | "agent:act"> = ["agent:read", "agent:act"]) {
       const agent = yield* newAgent(`host-${serial++}`)
-      const connections = yield* Connections
+      const connections = yield* Grants
       const code = yield* connections.connect({
         agentId: agent.id,
         clientId,
@@ -68,7 +68,7 @@ eachDatabase((database) => {
       return { ...begun, first: issuedOf(yield* begun.connections.redeem(redeemed)) }
     })
     const isLive = (token: string) =>
-      Effect.flatMap(Connections, ({ authenticate }) => Effect.match(authenticate(token), { onFailure: () => false, onSuccess: () => true }))
+      Effect.flatMap(Grants, ({ authenticate }) => Effect.match(authenticate(token), { onFailure: () => false, onSuccess: () => true }))
 
     it.effect("a code gives a pair that acts for the agent with the scopes that were allowed", () =>
       Effect.gen(function*() {

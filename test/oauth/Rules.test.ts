@@ -9,7 +9,7 @@ import { readRegistration } from "#domain/oauth/ClientMetadata"
 import { redirectTo, redirectUriOf } from "#domain/oauth/RedirectUri"
 import { challenge, isOwnResource, offersOAuth, resourceMetadata } from "#domain/oauth/Discovery"
 import { permits, SCOPES, scopesOf, scopeText } from "#domain/oauth/Scopes"
-import { Config, type Settings } from "#ground/platform/Config"
+import { Config, type Settings } from "#infrastructure/platform/Config"
 import { isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome, REPEAT_MS } from "#domain/oauth/Tokens"
 
 const SCHEMES = ["cursor", "vscode"]

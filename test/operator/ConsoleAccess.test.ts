@@ -1,15 +1,15 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { Ids } from "#ground/platform/Ids"
-import { AuditLog } from "#doors/operator/AuditLog"
-import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
+import { Ids } from "#infrastructure/platform/Ids"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
 
-const room = Layer.merge(ConsoleAccess.layer, AuditLog.layer).pipe(Layer.provide(Ids.layer), Layer.provideMerge(layerPgliteTest), Layer.provideMerge(layerLeapingClock))
+const module = Layer.merge(ConsoleAccess.layer, AuditLog.layer).pipe(Layer.provide(Ids.layer), Layer.provideMerge(layerPgliteTest), Layer.provideMerge(layerLeapingClock))
 
-layer(room)((it) => {
+layer(module)((it) => {
   it.effect("a token of npm run admin is good for its minute, and is neither a session nor a change", () =>
     Effect.gen(function*() {
       const access = yield* ConsoleAccess

@@ -8,21 +8,21 @@ import { readdirSync, readFileSync, rmSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { Deletions } from "#domain/agents/Deletions"
 import { backUp } from "#domain/archives/Backup"
-import { PgliteDatabase } from "#ground/database/Pglite"
-import { Database } from "#ground/database/Sql"
-import { FreeDisk } from "#ground/platform/disk/DiskSpace"
-import { layerPglite } from "#ground/database/SqlPglite"
-import * as Cluster from "#ground/cluster/Cluster"
-import { ErasedFiles } from "#doors/operator/ErasedFiles"
-import { Erasure } from "#doors/operator/Erasure"
-import { Config } from "#ground/platform/Config"
-import { DataDir } from "#ground/platform/disk/DataDir"
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import { Database } from "#infrastructure/database/Sql"
+import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import * as Cluster from "#infrastructure/cluster/Cluster"
+import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
+import { Erasure } from "#interfaces/operator/Erasure"
+import { Config } from "#infrastructure/platform/Config"
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import * as Entities from "../../src/Services.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
-import { Ids } from "#ground/platform/Ids"
+import { Ids } from "#infrastructure/platform/Ids"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
-import { newAgent } from "../support/Rooms.ts"
+import { newAgent } from "../support/Modules.ts"
 import { makeDataDir, programEnv, programPath } from "../support/Server.ts"
 
 const dataDirOf = Effect.acquireRelease(
@@ -58,7 +58,7 @@ const spread = Effect.fnUntraced(function*(handle: string) {
   return agent
 })
 
-/** The rooms without their jobs. */
+/** The modules without their jobs. */
 const layerOf = (dataDir: string, free?: () => number) =>
   Erasure.layer.pipe(
     Layer.provideMerge(free === undefined ? Entities.services : Layer.provide(Entities.services, Layer.succeed(FreeDisk, free))),
@@ -126,7 +126,7 @@ describe("after an erasure", () => {
 })
 
 describe("after an erasure, on a disk without room for a large table", () => {
-  it.effect("the other tables are rewritten at once; that one is rewritten when there is room, and only then the erasure is over", () =>
+  it.effect("the other tables are rewritten at once; that one is rewritten when there is module, and only then the erasure is over", () =>
     Effect.gen(function*() {
       const dataDir = yield* dataDirOf
       let free = Infinity

@@ -5,28 +5,28 @@ import { createHash, randomBytes } from "node:crypto"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Groups } from "#domain/groups/Groups"
 import { Clients } from "#domain/oauth/Clients"
-import { Connections } from "#domain/oauth/Connections"
+import { Grants } from "#domain/oauth/Grants"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import { AgentAdmin } from "#doors/operator/AgentAdmin"
-import { AuditLog } from "#doors/operator/AuditLog"
-import { ConnectionAdmin } from "#doors/operator/ConnectionAdmin"
-import { ConsoleAccess } from "#doors/operator/ConsoleAccess"
-import { DeadDeliveries } from "#doors/operator/DeadDeliveries"
-import { Erasure } from "#doors/operator/Erasure"
-import { LimitChanges } from "#doors/operator/LimitChanges"
-import { NewAgents } from "#doors/operator/NewAgents"
-import { Nodes } from "#doors/operator/Nodes"
-import { NodeSampler } from "#doors/operator/NodeSampler"
-import { OperatedGroups } from "#doors/operator/OperatedGroups"
-import { RestoredCounters } from "#doors/operator/RestoredCounters"
-import { NodeProcedures } from "#ground/cluster/NodeProcedures"
-import { UpgradeHandler } from "#ground/http/UpgradeHandler"
-import { Readiness } from "#ground/platform/Readiness"
-import { Operator } from "#doors/admin/Operator"
-import type { OperatorCommand } from "#doors/admin/OperatorCommand"
-import { Reports } from "#doors/operator/Reports"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
+import { Erasure } from "#interfaces/operator/Erasure"
+import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { NewAgents } from "#interfaces/operator/NewAgents"
+import { Nodes } from "#interfaces/operator/Nodes"
+import { NodeSampler } from "#interfaces/operator/NodeSampler"
+import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
+import { Readiness } from "#infrastructure/platform/Readiness"
+import { Operator } from "#interfaces/admin/Operator"
+import type { OperatorCommand } from "#interfaces/admin/OperatorCommand"
+import { Reports } from "#interfaces/operator/Reports"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { layerRooms, newAgent, newAgents, type Party } from "../support/Rooms.ts"
+import { layerModules, newAgent, newAgents, type Party } from "../support/Modules.ts"
 
 /** No socket is open. */
 const noSockets = Layer.succeed(
@@ -34,10 +34,10 @@ const noSockets = Layer.succeed(
   UpgradeHandler.of({ upgrade: () => undefined, turnAway: () => undefined, drain: Effect.void, welcomeAgain: () => undefined, size: () => 0 })
 )
 
-const room = Layer.mergeAll(
+const module = Layer.mergeAll(
   AgentAdmin.layer,
   AuditLog.layer,
-  ConnectionAdmin.layer,
+  GrantAdmin.layer,
   ConsoleAccess.layer,
   DeadDeliveries.layer,
   Erasure.layer,
@@ -50,8 +50,8 @@ const room = Layer.mergeAll(
   RestoredCounters.layer
 ).pipe(
   Layer.provide(NodeSampler.layer),
-  Layer.provide([noSockets, NodeProcedures.layerAlone, Readiness.layer]),
-  Layer.provideMerge(layerRooms(layerPgliteTest))
+  Layer.provide([noSockets, NodeRpc.layerAlone, Readiness.layer]),
+  Layer.provideMerge(layerModules(layerPgliteTest))
 )
 
 /** The data of a command's answer. */
@@ -69,7 +69,7 @@ const changesOf = (agent: Party) =>
     Effect.map(audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: 10 }), (entries) =>
       entries.map(({ action, detail, operator }) => ({ action, detail, operator }))))
 
-layer(room)((it) => {
+layer(module)((it) => {
   it.effect("agents list shows every account once, in pages, and those with one status", () =>
     Effect.gen(function*() {
       const operator = "olga"
@@ -264,15 +264,15 @@ layer(room)((it) => {
   const client = { clientId: "https://host.example/client.json", redirectUri: "https://host.example/callback" }
   /** Makes a connection of the agent, and returns its code. */
   const connect = (agentId: string, changes: Partial<typeof client> = {}) =>
-    Effect.flatMap(Connections, (connections) =>
+    Effect.flatMap(Grants, (connections) =>
       connections.connect({ agentId, ...client, clientName: null, clientHost: "host.example", scopes: ["agent:read"], challenge, ...changes }))
   /** How many connections the agent has. */
-  const connectionsOf = (agentId: string) => Effect.flatMap(Connections, (connections) => Effect.map(connections.list(agentId), ({ length }) => length))
+  const connectionsOf = (agentId: string) => Effect.flatMap(Grants, (connections) => Effect.map(connections.list(agentId), ({ length }) => length))
 
   it.effect("the connections of an agent, or of all, are counted and ended, with one entry in the audit log for the action and for each end", () =>
     Effect.gen(function*() {
       const [one, other] = [yield* newAgent("connected-one"), yield* newAgent("connected-other")]
-      const admin = yield* ConnectionAdmin
+      const admin = yield* GrantAdmin
       const found = yield* (yield* AgentAdmin).find(one.handle)
       for (const { id } of [one, one, other]) yield* connect(id)
       assert.strictEqual(yield* admin.count, 3)
@@ -290,9 +290,9 @@ layer(room)((it) => {
   it.effect("a refused client, or host of redirects, gets no token, its connections end, and it is allowed again, each with one entry", () =>
     Effect.gen(function*() {
       const agent = yield* newAgent("refusing")
-      const admin = yield* ConnectionAdmin
+      const admin = yield* GrantAdmin
       const clients = yield* Clients
-      const connections = yield* Connections
+      const connections = yield* Grants
       const because = { operator: "rita", reason: "a test" }
       const registered = clients.register({ redirectUris: [client.redirectUri, "cursor://cb", "https://other.example/cb"], name: "A", method: "none" }).id
       const urisOf = Effect.map(clients.find(registered), (found) => found?.redirectUris.length ?? 0)

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import commonmark from "commonmark-spec"
-import { jsonOf } from "../../src/doors/pages/content/Json.js"
-import { linkOf } from "../../src/doors/pages/content/Links.js"
-import { lexed } from "../../src/doors/pages/content/Tokens.js"
+import { jsonOf } from "../../src/interfaces/pages/content/Json.js"
+import { linkOf } from "../../src/interfaces/pages/content/Links.js"
+import { lexed } from "../../src/interfaces/pages/content/Tokens.js"
 import { BAD_ADDRESSES, COSTLY, HOSTILE } from "./Hostile.ts"
 import { elementsOf, seen, shown, type Shown } from "./Shown.ts"
 

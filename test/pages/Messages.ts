@@ -1,4 +1,4 @@
-import type { Message } from "#doors/pages/client/Wire"
+import type { Message } from "#interfaces/pages/client/Wire"
 
 /** A message as the page gets it. Its id and its text are made of its seq. */
 export const message = (seq: number, fields: Partial<Message> = {}): Message => ({

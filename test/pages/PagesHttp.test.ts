@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import { sharedServer, type Server } from "../support/Server.ts"
-import { wantsPage } from "#doors/pages/Pages"
+import { wantsPage } from "#interfaces/pages/Pages"
 
 const BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 let server: Server

@@ -1,5 +1,5 @@
 /** A module of the pages. Its types need those of browsers, which the tests do not have. */
-const moduleOf = (path: string) => import(new URL(`../../src/doors/pages/${path}`, import.meta.url).href)
+const moduleOf = (path: string) => import(new URL(`../../src/interfaces/pages/${path}`, import.meta.url).href)
 const { Markdown } = await moduleOf("content/Markdown.js")
 const { tokensOf } = await moduleOf("content/Tokens.js")
 const { Copy } = await moduleOf("shared/Copy.js")

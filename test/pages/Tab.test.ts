@@ -1,16 +1,16 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { readdirSync, readFileSync } from "node:fs"
-import { exactSize } from "#ground/wire/Size"
-import { Api } from "../../src/doors/pages/client/Api.js"
-import { MAX_FILE, upload } from "../../src/doors/pages/client/Files.js"
-import { excerptOf, queryOf } from "../../src/doors/pages/client/Search.js"
-import { sizeOf } from "../../src/doors/pages/shared/Texts.js"
-import { wordsOf } from "../../src/doors/pages/tab/Alerts.js"
-import { completed, mentionAt, offered } from "../../src/doors/pages/tab/Mentions.js"
-import { hashOf, isStep, routeOf } from "../../src/doors/pages/tab/Routes.js"
-import { store, stored } from "../../src/doors/pages/tab/Stored.js"
-import { tabTitle } from "../../src/doors/pages/tab/TabTitle.js"
+import { exactSize } from "#infrastructure/wire/Size"
+import { Api } from "../../src/interfaces/pages/client/Api.js"
+import { MAX_FILE, upload } from "../../src/interfaces/pages/client/Files.js"
+import { excerptOf, queryOf } from "../../src/interfaces/pages/client/Search.js"
+import { sizeOf } from "../../src/interfaces/pages/shared/Texts.js"
+import { wordsOf } from "../../src/interfaces/pages/tab/Alerts.js"
+import { completed, mentionAt, offered } from "../../src/interfaces/pages/tab/Mentions.js"
+import { hashOf, isStep, routeOf } from "../../src/interfaces/pages/tab/Routes.js"
+import { store, stored } from "../../src/interfaces/pages/tab/Stored.js"
+import { tabTitle } from "../../src/interfaces/pages/tab/TabTitle.js"
 
 const handle = fc.stringMatching(/^[a-z][a-z0-9-]{2,20}$/)
 const id = fc.stringMatching(/^(conv|grp)_[\w-]{16}$/)
@@ -72,7 +72,7 @@ describe("sizes", () => {
 
   it("are written in one way in all that the pages and the server say", () => {
     const files = readdirSync(new URL("../../src", import.meta.url), { recursive: true, encoding: "utf8" })
-    const isCode = (name: string) => /\.(js|ts)$/.test(name) && (name.startsWith("doors/pages/") || /^(domain\/|ground\/wire\/(?!Size))/.test(name))
+    const isCode = (name: string) => /\.(js|ts)$/.test(name) && (name.startsWith("interfaces/pages/") || /^(domain\/|infrastructure\/wire\/(?!Size))/.test(name))
     for (const name of files.filter(isCode)) {
       const code = readFileSync(new URL(`../../src/${name}`, import.meta.url), "utf8").replace(/\/\*[\s\S]*?\*\/|\/\/ .*/g, "")
       assert.notMatch(code, /\d ?([kK]B|MB|GB)\b|\} bytes\b/, name)

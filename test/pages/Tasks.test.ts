@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decideDelivered, decideMessage, markOf, type Task, withTask } from "#doors/a2a/Task"
-import { taskStates } from "../../src/doors/pages/client/Tasks.js"
+import { decideDelivered, decideMessage, markOf, type Task, withTask } from "#interfaces/a2a/Task"
+import { taskStates } from "../../src/interfaces/pages/client/Tasks.js"
 import { message } from "./Messages.ts"
 
 const said = fc.record({

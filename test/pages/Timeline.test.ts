@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { rowAt } from "../../src/doors/pages/client/Rows.js"
+import { rowAt } from "../../src/interfaces/pages/client/Rows.js"
 import {
   closeGap,
   empty,
@@ -10,7 +10,7 @@ import {
   withRead,
   withReceipt,
   type Timeline
-} from "../../src/doors/pages/client/Timeline.js"
+} from "../../src/interfaces/pages/client/Timeline.js"
 import { message } from "./Messages.ts"
 
 const seqs = ({ messages }: Timeline) => messages.map(({ seq }) => seq)

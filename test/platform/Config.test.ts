@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Redacted } from "effect"
-import { Config, ConfigInvalid, settings } from "#ground/platform/Config"
-import { Environment } from "#ground/platform/Misspelt"
-import { publicUrl } from "#ground/platform/PublicUrl"
+import { Config, ConfigInvalid, settings } from "#infrastructure/platform/Config"
+import { Environment } from "#infrastructure/platform/UnknownSettings"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
 
 const within = (env: Record<string, string>) => <A, E>(effect: Effect.Effect<A, E>) =>
   effect.pipe(

@@ -7,8 +7,8 @@ import * as path from "node:path"
 import { createInterface } from "node:readline"
 import type { Readable, Writable } from "node:stream"
 import { fileURLToPath } from "node:url"
-import { DataDir, DataDirInUse, FolderUnusable } from "#ground/platform/disk/DataDir"
-import { foreignTo } from "#ground/platform/disk/Folder"
+import { DataDir, DataDirInUse, FolderUnusable } from "#infrastructure/platform/disk/DataDir"
+import { foreignTo } from "#infrastructure/platform/disk/Folder"
 import { missingForDisks, SmallDisk } from "../support/SmallDisk.ts"
 
 const temporary = Effect.acquireRelease(

@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
-import { Counter, Gauge, Histogram } from "#ground/platform/Meters"
-import { catalogue, countRequest, countStored, httpSeconds, metricsText, PROBES, stored } from "#ground/platform/Metrics"
-import { ProcessMetrics } from "#ground/platform/ProcessMetrics"
+import { Counter, Gauge, Histogram } from "#infrastructure/platform/Meters"
+import { catalogue, countRequest, countStored, httpSeconds, metricsText, PROBES, stored } from "#infrastructure/platform/Metrics"
+import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
 import { metric } from "../support/Metrics.ts"
 
 const figure = (name: string, labels?: Record<string, string>): number => metric(metricsText(), name, labels)
@@ -40,10 +40,10 @@ describe("metrics", () => {
     const all = catalogue.flatMap(({ metrics }) => metrics)
     const names = all.map(({ description }) => description.name)
     assert.deepStrictEqual(names, [...new Set(names)])
-    for (const { description: { help, look, name }, kind } of all) {
+    for (const { description: { help, action, name }, kind } of all) {
       assert.match(name, /^[a-z][a-z0-9_]*$/)
       assert.notMatch(help, /[\n|]/, name)
-      assert.isTrue(look === "" || look.endsWith("."), `${name}: ${look}`)
+      assert.isTrue(action === "" || action.endsWith("."), `${name}: ${action}`)
       assert.strictEqual(kind === "counter", name.endsWith("_total"), name)
       if (kind === "histogram" && !name.startsWith("effect_")) assert.match(name, /_(?:seconds|size)$/)
       if (name.endsWith("_seconds")) assert.match(help, /seconds/, name)
@@ -62,7 +62,7 @@ it("the dashboard shows no probe among the slowest routes", () => {
 
 describe("a meter", () => {
   it("adds up a histogram's buckets, and keeps what is beyond all bounds", () => {
-    const sizes = new Histogram({ name: "sizes", help: "h", look: "", labels: { of: undefined } }, [1, 10])
+    const sizes = new Histogram({ name: "sizes", help: "h", action: "", labels: { of: undefined } }, [1, 10])
     for (const value of [0.5, 1, 2, 10, 11]) sizes.at("a\"b\\c\n").observe(value)
     assert.strictEqual(sizes.text(), `# HELP sizes h
 # TYPE sizes histogram
@@ -76,21 +76,21 @@ sizes_count{of="a\\"b\\\\c\\n"} 5
   })
 
   it("prints series whose labels are known from the start with zero", () => {
-    const counter = new Counter({ name: "c_total", help: "h", look: "", labels: { a: ["x", "y"], b: ["z"] } })
+    const counter = new Counter({ name: "c_total", help: "h", action: "", labels: { a: ["x", "y"], b: ["z"] } })
     counter.at("y", "z").add(2)
     assert.include(counter.text(), 'c_total{a="x",b="z"} 0\nc_total{a="y",b="z"} 2\n')
     assert.strictEqual(counter.total, 2)
   })
 
   it("keeps a bounded number of series, whatever its labels are", () => {
-    const counter = new Counter({ name: "many_total", help: "h", look: "", labels: { a: undefined } })
+    const counter = new Counter({ name: "many_total", help: "h", action: "", labels: { a: undefined } })
     for (let i = 0; i < 5_000; i++) counter.at(String(i)).add()
     assert.isAtMost(counter.all().length, 501)
     assert.strictEqual(counter.total, 5_000)
   })
 
   it("reads a gauge when it is printed, adds up its readers, and shows nothing while nothing is measured", () => {
-    const gauge = new Gauge({ name: "g", help: "h", look: "" })
+    const gauge = new Gauge({ name: "g", help: "h", action: "" })
     assert.notInclude(gauge.text(), "\ng ")
     let here = 3
     const end = gauge.at().reads(() => here)

@@ -202,7 +202,7 @@ describe("the real clock", () => {
       ["bound", `await within("it", promise, 1_000)`],
       ["timeout", `it("a", () => {}, 60_000)`],
       ["timeout", `describe("a", { timeout: 60_000 }, () => {})`],
-      ["timeout", `layer(rooms, { timeout: "60 seconds" })((it) => {})`]
+      ["timeout", `layer(modules, { timeout: "60 seconds" })((it) => {})`]
     ]
     for (const [kind, text] of bad) assert.deepStrictEqual(kindsIn(text), [kind], text)
   })

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { formatJson, formatText, redact } from "#ground/platform/Telemetry"
+import { formatJson, formatText, redact } from "#infrastructure/platform/Telemetry"
 
 const KEY = `ac_${"Ab-_9".repeat(8)}xyz`
 

@@ -11,8 +11,8 @@ import {
   trace,
   traceRequest,
   withTrace
-} from "#ground/platform/Tracing"
-import { exportOf, headersOf } from "#ground/platform/TraceExport"
+} from "#infrastructure/platform/Tracing"
+import { exportOf, headersOf } from "#infrastructure/platform/TraceExport"
 
 const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 const SPAN = "00f067aa0ba902b7"

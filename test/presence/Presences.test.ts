@@ -8,7 +8,7 @@ import { PresenceRepo } from "#domain/presence/PresenceRepo"
 import { Presences } from "#domain/presence/Presences"
 import { PresenceStore } from "#domain/presence/PresenceStore"
 import { eachDatabase } from "../support/Databases.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 type Heard = ReadonlyArray<string | null>
 
@@ -46,7 +46,7 @@ const hold = Effect.fnUntraced(function*(holder: { id: string }, held: { id: str
 })
 
 eachDatabase((database) => {
-  layer(layerRooms(database))((it) => {
+  layer(layerModules(database))((it) => {
     it.effect("sockets make an agent online and offline; those that hold it as a contact are told", () =>
       Effect.gen(function*() {
         const presences = yield* Presences

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Exit, Schema } from "effect"
 import * as fc from "fast-check"
-import type { Entry, NodeLine } from "#ground/cluster/NodeLine"
+import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import type { Push } from "#domain/push/LiveAgent"
 import { PushQueue, pushTo, readPush, readSockets } from "#domain/push/PushQueue"
 import type { SocketPlace } from "#domain/push/SocketPlaces"
@@ -22,9 +22,9 @@ const pushes: fc.Arbitrary<Push> = fc.oneof(
 /** A queue, and the entries that it makes, as JSON. */
 const queue = () => {
   const entries: Array<Entry> = []
-  const line: Pick<NodeLine, "send" | "drop"> = { send: (entry) => entries.push(entry), drop: () => assert.fail("nothing is dropped") }
+  const line: Pick<PeerConnection, "send" | "drop"> = { send: (entry) => entries.push(entry), drop: () => assert.fail("nothing is dropped") }
   return {
-    queue: new PushQueue(line as NodeLine),
+    queue: new PushQueue(line as PeerConnection),
     sent: () => entries.splice(0).map((entry) => JSON.parse(typeof entry === "string" ? entry : entry.encode()) as ReadonlyArray<unknown>)
   }
 }

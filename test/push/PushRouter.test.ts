@@ -1,14 +1,14 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Layer, Logger, References, Scope } from "effect"
 import { TestClock } from "effect/testing"
-import { Members } from "#ground/cluster/Members"
-import { NodeCalls } from "#ground/cluster/NodeCalls"
-import { NodeLines } from "#ground/cluster/NodeLines"
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import type { Push } from "#domain/push/LiveAgent"
 import type { AgentChanged } from "#domain/push/AgentChanged"
 import { PushRouter } from "#domain/push/PushRouter"
 import type { SocketSlot } from "#domain/push/SocketPlaces"
-import { Config } from "#ground/platform/Config"
+import { Config } from "#infrastructure/platform/Config"
 import { eventually } from "../support/Eventually.ts"
 import { connected, type HeardEntry, layerLines, type Wires, wires as openWires } from "../support/Lines.ts"
 
@@ -29,7 +29,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
     )
   )
   const remote = Context.get(context, PushRouter)
-  const lines = Context.get(context, NodeLines)
+  const lines = Context.get(context, PeerConnections)
   const heard: Array<readonly [string, Push]> = []
   const notices: Array<AgentChanged> = []
   const parted: Array<ReadonlyArray<string>> = []
@@ -93,13 +93,13 @@ it.live("pushes reach the node that has the agent's sockets, in order", () =>
       { _tag: "Event", frame: "{}", about: { senderId: "agt_s", conversationId: "conv_1" }, after: 3 },
       { _tag: "Event", frame: "{}" }
     ]
-    for (const push of pushes) two.remote.tell("agt_a", push)
-    two.remote.tell("agt_nobody", hint(1))
+    for (const push of pushes) two.remote.push("agt_a", push)
+    two.remote.push("agt_nobody", hint(1))
     yield* exchange(two)
     assert.deepStrictEqual(one.heard, pushes.map((push) => ["agt_a", push] as const))
     one.announce("agt_a", 0)
     yield* exchange(one)
-    two.remote.tell("agt_a", hint(51))
+    two.remote.push("agt_a", hint(51))
     yield* exchange(two)
     assert.strictEqual(one.heard.length, pushes.length)
   }))
@@ -115,7 +115,7 @@ it.live("a push to many agents of one node is one entry, in which each has a num
       Effect.gen(function*() {
         entries.length = one.heard.length = 0
         const pushes = members.map((member, i) => [member, make(i)] as const)
-        for (const [member, push] of pushes) two.remote.tell(member, push)
+        for (const [member, push] of pushes) two.remote.push(member, push)
         yield* exchange(two)
         assert.deepStrictEqual(one.heard, pushes)
         return pushEntries(entries, "one").length
@@ -141,7 +141,7 @@ it.live("when the line to a node breaks, its sockets are forgotten; when there i
     yield* until("both to forget", () => one.remote.count("agt_b") === 0 && two.remote.count("agt_a") === 0)
     assert.deepStrictEqual([one.parted, two.parted], [[[], ["agt_b"]], [[], ["agt_a"]]])
     // Nobody waits for a node without a line.
-    two.remote.tell("agt_a", hint(1))
+    two.remote.push("agt_a", hint(1))
     two.announce("agt_b", 3)
     yield* two.remote.onOthers({ _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } })
     yield* two.remote.reachable
@@ -153,7 +153,7 @@ it.live("when the line to a node breaks, its sockets are forgotten; when there i
     // What was not told is in storage: messages (`missed`), keys and mutes (`parted`).
     assert.deepStrictEqual([one.heard, one.notices], [[], []])
     assert.deepStrictEqual([one.state.missed, one.parted], [2, [[], ["agt_b"], []]])
-    two.remote.tell("agt_a", hint(2))
+    two.remote.push("agt_a", hint(2))
     yield* exchange(two)
     assert.deepStrictEqual(one.heard, [["agt_a", hint(2)]])
   }))
@@ -218,7 +218,7 @@ it.effect("more pushes than may wait for a node that does not read are dropped, 
     yield* exchange(one)
     const flood = (pushes: number, chars: number) =>
       Effect.gen(function*() {
-        for (let i = 0; i < pushes; i++) two.remote.tell("agt_a", hint(i + 1, { ...rendered, seq: i, before: "x".repeat(chars) }))
+        for (let i = 0; i < pushes; i++) two.remote.push("agt_a", hint(i + 1, { ...rendered, seq: i, before: "x".repeat(chars) }))
         // What a turn of the event loop produces leaves at its end, as far as the node acknowledges.
         yield* Effect.promise(() => new Promise<void>((done) => void setImmediate(() => setImmediate(done))))
       })
@@ -230,7 +230,7 @@ it.effect("more pushes than may wait for a node that does not read are dropped, 
       // Fills what may be under way without an acknowledgement.
       yield* flood(9, 500_000)
       yield* flood(pushes, chars)
-      two.remote.tell("agt_a", { _tag: "Event", frame: "{}" })
+      two.remote.push("agt_a", { _tag: "Event", frame: "{}" })
       two.announce("agt_b", 1)
       wires.release()
       yield* until("what waited", () => one.remote.count("agt_b") === 1)
@@ -253,14 +253,14 @@ it.live("an entry with another shape ends the line, and what it said is made goo
     for (const [i, entry] of [["hint", [["agt_a", 1]], "msg_1"], ["hint", "agt_a"], ["sockets", { agt_c: 1 }], ["echo", [["agt_a", null]], 1, "msg_1", ["c", 1, "", ""], null]].entries()) {
       const line = two.lines.to("one") ?? assert.fail("no line")
       line.send(JSON.stringify(entry))
-      two.remote.tell("agt_a", hint(1))
+      two.remote.push("agt_a", hint(1))
       two.announce("agt_c", i + 1)
       yield* until(`the line to end after ${JSON.stringify(entry)}`, () => line.hasEnded && one.parted.length === 2 * i + 2)
       yield* join(one, two)
       yield* exchange(one, two)
       assert.deepStrictEqual([one.heard, one.state.missed, one.remote.count("agt_b"), one.remote.count("agt_c")], [[], i + 2, 1, i + 1])
     }
-    two.remote.tell("agt_a", { _tag: "Event", frame: "{}" })
+    two.remote.push("agt_a", { _tag: "Event", frame: "{}" })
     yield* exchange(two)
     assert.deepStrictEqual(one.heard, [["agt_a", { _tag: "Event", frame: "{}" }]])
   }))

@@ -38,7 +38,7 @@ class Model {
     return this.heard[at]!.flatMap((since, other) => other === at ? [] : [[`node ${other}`, since] as const])
   }
 
-  private tell(at: number): void {
+  private announce(at: number): void {
     for (const line of this.underWay[at]!) line.push(this.own[at]!.map(({ since }) => since))
   }
 
@@ -49,11 +49,11 @@ class Model {
     if (known >= this.limit) return
     own.push(place(nextSince(this.time + this.off[at]!, own, this.elsewhere(at))))
     this.entered++
-    this.tell(at)
+    this.announce(at)
   }
 
   close(at: number): void {
-    if (this.own[at]!.shift() !== undefined) this.tell(at)
+    if (this.own[at]!.shift() !== undefined) this.announce(at)
   }
 
   /** The next text from one node arrives at another; gives what was displaced by it. */
@@ -64,7 +64,7 @@ class Model {
     const lost = beyond(this.limit, `node ${to}`, this.own[to]!, this.elsewhere(to))
     if (lost.length > 0) {
       this.own[to] = this.own[to]!.filter((one) => !lost.includes(one))
-      this.tell(to)
+      this.announce(to)
     }
     return lost
   }

@@ -2,9 +2,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Config } from "#ground/platform/Config"
-import { LargeReadQueue, Slot, Ticket, type Timing } from "#ground/rates/LargeReadQueue"
-import { type LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
+import { Config } from "#infrastructure/platform/Config"
+import { LargeReadQueue, Slot, Ticket, type Timing } from "#infrastructure/rates/LargeReadQueue"
+import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 
 const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
 

@@ -2,10 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { readdirSync, readFileSync } from "node:fs"
-import { Limits, RATES } from "#ground/rates/Limits"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { RateRule } from "#ground/rates/RateRule"
-import { RateLimited } from "#ground/wire/WireError"
+import { Limits, RATES } from "#infrastructure/rates/Limits"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import { RateLimited } from "#infrastructure/wire/WireError"
 
 const rule = { name: "send", limit: 3, windowMs: 60_000, window: "minute" }
 
@@ -50,7 +50,7 @@ describe("limits that operators change", () => {
   it("the name of each rate in the table is one that a rule has", () => {
     const source = new URL("../../src", import.meta.url).pathname
     const texts = readdirSync(source, { recursive: true, encoding: "utf8" })
-      .filter((name) => name.endsWith(".ts") && name !== "ground/rates/Limits.ts")
+      .filter((name) => name.endsWith(".ts") && name !== "infrastructure/rates/Limits.ts")
       .map((name) => readFileSync(`${source}/${name}`, "utf8"))
       .join("\n")
     for (const name of Object.keys(RATES)) assert.match(texts, new RegExp(`(?:name: |rule\\()"${name}"`), name)

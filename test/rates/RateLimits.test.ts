@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema } from "effect"
 import { TestClock } from "effect/testing"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { RateRule } from "#ground/rates/RateRule"
-import { type HeldPlace, SlidingWindows } from "#ground/rates/SlidingWindows"
-import { RateLimited } from "#ground/wire/WireError"
-import { toResponse } from "#ground/wire/WireErrors"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import { type HeldPlace, SlidingWindows } from "#infrastructure/rates/SlidingWindows"
+import { RateLimited } from "#infrastructure/wire/WireError"
+import { toResponse } from "#infrastructure/wire/WireErrors"
 import { WindowModel } from "../support/WindowModel.ts"
 
 const rule = (limit: number, windowMs: number): RateRule => ({ name: "test", limit, windowMs, window: "test window" })
@@ -18,7 +18,7 @@ describe("RateLimits in memory", () => {
     {
       limit: between(1, 7),
       windowMs: between(1, 50),
-      steps: Schema.Array(Schema.Struct({ pause: between(0, 30), key: Schema.Literals(["a", "b", "c"]), giveBack: Schema.Boolean })).check(
+      steps: Schema.Array(Schema.Struct({ pause: between(0, 30), key: Schema.Literals(["a", "b", "c"]), refund: Schema.Boolean })).check(
         Schema.isMaxLength(200)
       )
     },
@@ -28,7 +28,7 @@ describe("RateLimits in memory", () => {
         const theRule = rule(limit, windowMs)
         const models = new Map(["a", "b", "c"].map((key) => [key, new WindowModel(theRule)]))
         let now = 0
-        for (const { giveBack, key, pause } of steps) {
+        for (const { key, pause, refund } of steps) {
           yield* TestClock.adjust(pause)
           now += pause
           const model = models.get(key)!
@@ -42,8 +42,8 @@ describe("RateLimits in memory", () => {
           } else {
             const state = Result.getOrThrow(actual)
             assert.deepStrictEqual(state, { ...model.add(now), at: now, sharedAt: null })
-            if (giveBack) {
-              limits.giveBack(theRule, key, state)
+            if (refund) {
+              limits.refund(theRule, key, state)
               model.remove(now)
             }
           }

@@ -2,13 +2,13 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer, Redacted, References, Schema } from "effect"
 import { createServer, type Server } from "node:net"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
-import { Config } from "#ground/platform/Config"
-import { limitsAlone } from "#ground/platform/Metrics"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { Charge, RateRule } from "#ground/rates/RateRule"
-import { Redis } from "#ground/platform/Redis"
-import { readTaken, TAKE, takeArguments, takeKeys, windowKey } from "#ground/rates/SlidingWindowScript"
-import { RateLimited } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { redisFallbacks } from "#infrastructure/platform/Metrics"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { Charge, RateRule } from "#infrastructure/rates/RateRule"
+import { Redis } from "#infrastructure/platform/Redis"
+import { readTaken, TAKE, takeArguments, takeKeys, windowKey } from "#infrastructure/rates/SlidingWindowScript"
+import { RateLimited } from "#infrastructure/wire/WireError"
 import { elapse, eventually, eventuallyEffect } from "../support/Eventually.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 import { WindowModel } from "../support/WindowModel.ts"
@@ -33,7 +33,7 @@ const layerOf = (url: string, waitMs = 2_000) =>
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
 const decidedAlone = (reason: string): Effect.Effect<number> =>
-  Effect.sync(() => limitsAlone.at(reason).value)
+  Effect.sync(() => redisFallbacks.at(reason).value)
 
 /** How many of so many takes at once are accepted. */
 const accepted = (limits: RateLimits["Service"], one: RateRule, key: string, times: number) =>
@@ -156,7 +156,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       // The refusal took nothing of the minute.
       assert.strictEqual((yield* limits.take(minute, "k")).remaining, 0)
       assert.isAbove((yield* Effect.flip(both)).details?.retry_after_ms ?? 0, 3_600_000)
-      limits.giveBack(day, "k", last!)
+      limits.refund(day, "k", last!)
       const freed = yield* eventuallyEffect(() => "the free place", Effect.match(limits.take(day, "k"), { onFailure: () => undefined, onSuccess: (state) => state }))
       assert.strictEqual(freed.remaining, 0)
     })))
@@ -169,14 +169,14 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       const owed = { rule: general, key: "k" }
       yield* limits.take(rule(1, 60_000), "the script is there")
       yield* redis.command("CONFIG", "RESETSTAT")
-      yield* limits.owing(owed, limits.take(own, "k"))
+      yield* limits.takeTogether(owed, limits.take(own, "k"))
       const calls = String(yield* redis.command("INFO", "commandstats")).match(/cmdstat_eval\w*:calls=\d+/g)
       assert.deepStrictEqual(calls, ["cmdstat_evalsha:calls=1"])
-      assert.strictEqual((yield* Effect.flip(limits.owing(owed, limits.take(own, "k")))).details?.limit, 1)
+      assert.strictEqual((yield* Effect.flip(limits.takeTogether(owed, limits.take(own, "k")))).details?.limit, 1)
       // What takes nothing of its own pays all the same.
-      yield* limits.owing(owed, Effect.void)
-      assert.strictEqual((yield* Effect.flip(limits.owing(owed, Effect.void))).details?.limit, 3)
-      assert.strictEqual((yield* Effect.flip(limits.owing(owed, limits.take(own, "other")))).details?.limit, 3)
+      yield* limits.takeTogether(owed, Effect.void)
+      assert.strictEqual((yield* Effect.flip(limits.takeTogether(owed, Effect.void))).details?.limit, 3)
+      assert.strictEqual((yield* Effect.flip(limits.takeTogether(owed, limits.take(own, "other")))).details?.limit, 3)
       assert.strictEqual((yield* limits.take(own, "other")).remaining, 0)
     })))
 

@@ -1,10 +1,10 @@
 import { afterEach, assert, beforeEach, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer, Redacted, References } from "effect"
-import { Config } from "#ground/platform/Config"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { RateRule, RateState } from "#ground/rates/RateRule"
-import { Redis } from "#ground/platform/Redis"
-import { RedisClock } from "#ground/rates/SharedWindows"
+import { Config } from "#infrastructure/platform/Config"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateRule, RateState } from "#infrastructure/rates/RateRule"
+import { Redis } from "#infrastructure/platform/Redis"
+import { RedisClock } from "#infrastructure/rates/SharedWindows"
 import { elapse, eventually } from "../support/Eventually.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 import { FakeRedis } from "../support/FakeRedis.ts"
@@ -157,7 +157,7 @@ describe("limits that nodes share", () => {
       const two_ = rule(2)
       const [first] = yield* takes(one, two_, 2)
       assert.strictEqual((yield* takes(one, two_, 1)).length, 0)
-      one.giveBack(two_, "k", first!)
+      one.refund(two_, "k", first!)
       assert.strictEqual((yield* takes(one, two_, 2)).length, 1)
       assert.strictEqual((yield* takes(two, two_, 1)).length, 0)
     }).pipe(Effect.scoped))
@@ -179,9 +179,9 @@ describe("limits that nodes share", () => {
       const counts = (general: RateRule, own: RateRule) =>
         Effect.gen(function*() {
           const owed = { rule: general, key: "k" }
-          const request = Effect.result(limits.owing(owed, limits.take(own, "k")))
+          const request = Effect.result(limits.takeTogether(owed, limits.take(own, "k")))
           for (let i = 0; i < 3; i++) yield* request
-          return yield* Effect.flip(limits.owing(owed, Effect.void))
+          return yield* Effect.flip(limits.takeTogether(owed, Effect.void))
         })
       const general = rule(3)
       assert.strictEqual((yield* counts(general, rule(1))).details?.limit, 3)

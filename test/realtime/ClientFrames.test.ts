@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
-import { type FrameSource, makeClientFrames } from "#doors/realtime/ClientFrames"
-import type { SocketSession } from "#doors/realtime/SocketSession"
+import { type FrameSource, makeClientFrames } from "#interfaces/realtime/ClientFrames"
+import type { SocketSession } from "#interfaces/realtime/SocketSession"
 
 it.effect("of read_acks that come at once, the highest through_seq counts, whatever their order (wire.md E.6)", () =>
   Effect.gen(function*() {

@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { closeDeadKeys, type Keyed } from "#doors/realtime/KeyWatch"
+import { closeDeadKeys, type Keyed } from "#interfaces/realtime/KeyWatch"
 
 it.effect("sockets whose keys have died are closed, whoever says HELLO meanwhile is not", () =>
   Effect.gen(function*() {

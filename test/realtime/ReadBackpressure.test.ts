@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, Deferred, Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { type Asker, type Asking, hold, letGo, withBackpressure } from "#doors/realtime/ReadBackpressure"
+import { type Asker, type Asking, hold, letGo, withBackpressure } from "#interfaces/realtime/ReadBackpressure"
 
 /** A socket, and what it was told to do. */
 const socketOf = (calls: Array<string>): Asking => ({

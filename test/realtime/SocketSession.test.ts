@@ -1,4 +1,4 @@
-import { boundless } from "#ground/http/HeldBytes"
+import { boundless } from "#infrastructure/http/BufferedBytes"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
@@ -7,9 +7,9 @@ import { type Rendered, renderMessage, sentMessage } from "#domain/messages/Mess
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { MuteSet } from "#domain/push/MuteSet"
-import { Unavailable } from "#ground/wire/WireError"
-import { makeComparison } from "#doors/realtime/Cursors"
-import { SocketSession } from "#doors/realtime/SocketSession"
+import { Unavailable } from "#infrastructure/wire/WireError"
+import { makeComparison } from "#interfaces/realtime/Cursors"
+import { SocketSession } from "#interfaces/realtime/SocketSession"
 import { eventually } from "../support/Eventually.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 
@@ -92,7 +92,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   agent.sessions.add(session)
   const hint = (inboxNo: number): void => {
     state.lastInboxNo = Math.max(state.lastInboxNo, inboxNo)
-    agent.tell({ _tag: "Hint", inboxNo, messageId: `msg_${inboxNo}`, senderId: senderOf(inboxNo), rendered: rendered(inboxNo) })
+    agent.push({ _tag: "Hint", inboxNo, messageId: `msg_${inboxNo}`, senderId: senderOf(inboxNo), rendered: rendered(inboxNo) })
   }
   return {
     session,
@@ -327,7 +327,7 @@ describe("SocketSession", () => {
       const hint = (inboxNo: number, conversationId: string, seq: number) =>
         session.hint(inboxNo, `msg_${inboxNo}`, message(conversationId, seq))
       const own = (after: number, conversationId: string, seq: number) =>
-        agent.tell({ _tag: "Echo", after, before: null, messageId: `msg_${seq}`, rendered: message(conversationId, seq) })
+        agent.push({ _tag: "Echo", after, before: null, messageId: `msg_${seq}`, rendered: message(conversationId, seq) })
       const shown = () =>
         socket.sent.splice(0).map(({ frame }) => {
           const { payload } = JSON.parse(frame) as { payload: { conversation_id: string; seq: number } }
@@ -379,7 +379,7 @@ describe("SocketSession", () => {
       yield* TestClock.adjust(1)
       assert.isUndefined(session.acknowledge("msg_2"))
       yield* session.acknowledge("msg_2") ?? Effect.die("a repetition is looked up")
-      agent.tell({ _tag: "Echo", after: 3, before: null, messageId: "msg_own", rendered: rendered(0) })
+      agent.push({ _tag: "Echo", after: 3, before: null, messageId: "msg_own", rendered: rendered(0) })
       assert.isUndefined(session.acknowledge("msg_own"))
       yield* session.acknowledge("msg_unknown") ?? Effect.die("what is unknown is looked up")
       assert.deepStrictEqual(state.acknowledged, [2])

@@ -1,11 +1,11 @@
 import { assert, layer } from "@effect/vitest"
 import { Cause, Clock, Effect, Fiber, Layer, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
-import { MailFailed } from "#ground/platform/Mailer"
+import { MailFailed } from "#infrastructure/platform/Mailer"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { RESERVED } from "../support/ReservedHandles.ts"
-import { codeTo, fresh, mailsTo, Neighbours, newAccount, other } from "./Room.ts"
+import { codeTo, fresh, mailsTo, Neighbours, newAccount, other } from "./Module.ts"
 import { layerWeb, refused, Web } from "./Web.ts"
 
 const lines: Array<string> = []
@@ -296,7 +296,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_OTP_ANSWER_MS: 50 }))("the time of an a
       }
       const waits = times.map((at, i) => at - (times[i - 1] ?? 0))
       assert.isTrue(waits.every((wait) => wait >= 50 && wait % 50 === 0), waits.join(" "))
-      // The mails in the background end, so that the room can.
+      // The mails in the background end, so that the module can.
       yield* TestClock.adjust("20 seconds")
     }))
 })

@@ -5,12 +5,12 @@ import { OtpCooldown, OtpHourlyCap } from "#domain/registration/Code"
 import { Registration } from "#domain/registration/Registration"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
-import { fresh, layerRoom, mailsTo } from "./Room.ts"
+import { fresh, layerRoom, mailsTo } from "./Module.ts"
 
-const room = Layer.merge(layerRoom(layerPgliteTest, { LIMITS_OTP_PER_HOUR: 2 }), AddressAttemptsRepo.layer.pipe(Layer.provide(layerPgliteTest)))
+const module = Layer.merge(layerRoom(layerPgliteTest, { LIMITS_OTP_PER_HOUR: 2 }), AddressAttemptsRepo.layer.pipe(Layer.provide(layerPgliteTest)))
 
 describe("after the wall clock is set back by an hour", () => {
-  layer(Layer.provideMerge(room, layerLeapingClock))((it) => {
+  layer(Layer.provideMerge(module, layerLeapingClock))((it) => {
     it.effect("the cooldown of an address lasts no longer than a minute", () =>
       Effect.gen(function*() {
         const registration = yield* Registration

@@ -7,21 +7,21 @@ import { AccountsApi } from "#domain/accounts/AccountsApi"
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
 import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authorization"
 import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
-import type { Settings } from "#ground/platform/Config"
+import type { Settings } from "#infrastructure/platform/Config"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
-import { LargeReads } from "#ground/rates/LargeReads"
-import { RateLimits } from "#ground/rates/RateLimits"
-import { WireErrors } from "#ground/wire/WireErrors"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { PublicRegistration } from "#domain/registration/PublicRegistration"
 import { RegistrationApi } from "#domain/registration/RegistrationApi"
 import { RegistrationHttp } from "#domain/registration/RegistrationHttp"
 import type { TestDatabase } from "../support/Databases.ts"
-import { layerRoom } from "./Room.ts"
+import { layerRoom } from "./Module.ts"
 
-/** The rooms' part of the contract, so that nothing else must be built. */
+/** The modules' part of the contract, so that nothing else must be built. */
 class RoomApi extends HttpApi.make("parley").add(RegistrationApi, AccountsApi).middleware(WireErrors) {}
 
 export interface WebAnswer {
@@ -39,7 +39,7 @@ export interface WebRequest {
   readonly ip?: string
 }
 
-/** The rooms' routes without a server, on the test's clock. One proxy is trusted, so that a test can come from anywhere. */
+/** The modules' routes without a server, on the test's clock. One proxy is trusted, so that a test can come from anywhere. */
 export class Web extends Context.Service<Web, {
   readonly send: (method: string, path: string, request?: WebRequest) => Effect.Effect<WebAnswer>
 }>()("test/registration/Web") {

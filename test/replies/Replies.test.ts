@@ -33,7 +33,7 @@ const newAgentId = Effect.suspend(() => {
   return Effect.as(receive(id), id)
 })
 
-const rooms = Layer.fresh(Replies.layer.pipe(Layer.provide(Layer.mergeAll(RepliesRepo.layer, WebhookSignals.layer))))
+const modules = Layer.fresh(Replies.layer.pipe(Layer.provide(Layer.mergeAll(RepliesRepo.layer, WebhookSignals.layer))))
 
 const make = (replies: Replies["Service"], agentId: string, call: Call): Effect.Effect<unknown> => {
   switch (call.kind) {
@@ -94,7 +94,7 @@ describe("a lease", () => {
 })
 
 eachDatabase((database) => {
-  layer(rooms.pipe(Layer.provideMerge(database)))((it) => {
+  layer(modules.pipe(Layer.provideMerge(database)))((it) => {
     it.effect("leases and claims answer as the rules say, whatever comes after what and however much later", () =>
       Effect.gen(function*() {
         const replies = yield* Replies
@@ -181,7 +181,7 @@ describe("several nodes on one PostgreSQL", () => {
   layer(layerPostgresTest(18))((it) => {
     it.effect("calls at the same instant have an order: a lease that begins before a claim defers it, one after takes nothing", () =>
       Effect.gen(function*() {
-        const nodes = yield* Effect.forEach([1, 2, 3], () => Effect.map(Layer.build(rooms), Context.get(Replies)))
+        const nodes = yield* Effect.forEach([1, 2, 3], () => Effect.map(Layer.build(modules), Context.get(Replies)))
         const context = yield* Effect.context<SqlClient.SqlClient>()
         const run = (start: ReadonlyArray<readonly [number, Call]>, processes: ReadonlyArray<ReadonlyArray<Call>>) =>
           Effect.gen(function*() {
@@ -214,7 +214,7 @@ describe("several nodes on one PostgreSQL", () => {
 
     it.effect("of two sessions that end at the same instant the second one hears that no other stands", () =>
       Effect.gen(function*() {
-        const [one, two] = yield* Effect.forEach([1, 2], () => Effect.map(Layer.build(rooms), Context.get(Replies)))
+        const [one, two] = yield* Effect.forEach([1, 2], () => Effect.map(Layer.build(modules), Context.get(Replies)))
         for (let round = 0; round < 100; round++) {
           const agentId = `agt_ends_${round}`
           yield* one!.begin(agentId, null, 90_000)
@@ -226,7 +226,7 @@ describe("several nodes on one PostgreSQL", () => {
 
     it.effect("after the clock is set back by an hour, a claim and a lease still stand, for their longest lifetime and not for an hour more", () =>
       Effect.gen(function*() {
-        const replies = Context.get(yield* Layer.build(rooms), Replies)
+        const replies = Context.get(yield* Layer.build(modules), Replies)
         const agentId = yield* newAgentId
         yield* TestClock.setTime(1_700_000_000_000)
         assert.strictEqual((yield* replies.claim(agentId, "msg_a", "session:one", false)).claimed, 1)
@@ -250,7 +250,7 @@ describe("several nodes on one PostgreSQL", () => {
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const context = yield* Effect.context<never>()
-        const [one, two] = yield* Effect.forEach([1, 2], () => Effect.map(Layer.build(rooms), Context.get(Replies)))
+        const [one, two] = yield* Effect.forEach([1, 2], () => Effect.map(Layer.build(modules), Context.get(Replies)))
         const agentId = yield* newAgentId
         const waiting = Effect.repeat(
           sql<{ n: number }>`SELECT count(*)::integer AS n FROM pg_locks

@@ -7,14 +7,14 @@ import { SearchRepo } from "#domain/search/SearchRepo"
 import { WordIndex } from "#domain/search/WordIndex"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 const DAY_MS = 86_400_000
 /** More than a search indexes, and more hits than one statement finds: the newest 1,200 on one day, the others 20 a day. */
 const MESSAGES = 2_400
 const ON_ONE_DAY = 1_200
 
-layer(layerRooms(layerPgliteTest))((it) => {
+layer(layerModules(layerPgliteTest))((it) => {
   it.effect("a word with thousands of hits is found in pages without a gap; the rest of the messages is indexed by the job", () =>
     Effect.gen(function*() {
       const index = yield* WordIndex

@@ -11,7 +11,7 @@ import { MessageSearch, type SearchQuery } from "#domain/search/MessageSearch"
 import { WordIndex } from "#domain/search/WordIndex"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
-import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent, type Party } from "../support/Modules.ts"
 
 const RUNS = Number(process.env["SEARCH_RUNS"] ?? 2)
 const SEED = Number(process.env["SEARCH_SEED"] ?? Date.now() % 1_000_000_000)
@@ -62,7 +62,7 @@ let serial = 0
 
 for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(18)]] as const) {
   layer(
-    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 120 })
+    layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 120 })
   )((it) => {
     it.effect(`${RUNS} histories on ${name}: a search finds exactly what the history shows`, () =>
       Effect.gen(function*() {

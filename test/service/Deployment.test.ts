@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
-import { settings } from "#ground/platform/Config"
+import { settings } from "#infrastructure/platform/Config"
 import { makeIgnored, parseDockerfile } from "../../verification/deployment/Dockerfile.ts"
 
 const ROOT = join(import.meta.dirname, "../..")

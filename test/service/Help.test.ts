@@ -9,10 +9,10 @@ import { commands } from "../../runners/Commands.ts"
 import { fold } from "../../runners/Fold.ts"
 import { meantCommand } from "../../runners/Mistakes.ts"
 import { typedAt } from "../../runners/Typed.ts"
-import { settings } from "#ground/platform/Config"
+import { settings } from "#infrastructure/platform/Config"
 import { groupsOf } from "../../runners/SettingGroups.ts"
-import { similar } from "#ground/platform/Misspelt"
-import { VERSION } from "#doors/service/Version"
+import { similar } from "#infrastructure/platform/UnknownSettings"
+import { VERSION } from "#interfaces/service/Version"
 import { parleyHere } from "../support/Admin.ts"
 
 /** The parts of a help text by their headings. */

@@ -1,4 +1,4 @@
-import { boundless } from "#ground/http/HeldBytes"
+import { boundless } from "#infrastructure/http/BufferedBytes"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Exit, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -10,16 +10,16 @@ import { makeDirectIds } from "#domain/conversations/Conversation"
 import { ConversationEntity } from "#domain/conversations/ConversationEntity"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { Secrets } from "#ground/database/Secrets"
-import { layerPg } from "#ground/database/SqlPostgres"
-import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
-import { SocketSession } from "#doors/realtime/SocketSession"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
+import { SocketSession } from "#interfaces/realtime/SocketSession"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, postgresVersions, type TestDatabase } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 import { UNSOUND } from "../support/Invariants.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 import { layerSeam, Seam } from "../../verification/simulation/World.ts"
 
 const RELAXED = { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS_COLD_CONVERSATIONS: 1_000 }
@@ -97,7 +97,7 @@ eachPostgres((version) => {
     it.effect("no error, no gap, no inversion; a repeated id is one message", () =>
       Effect.gen(function*() {
         const url = Redacted.make(yield* Effect.promise(() => freshDatabase(version)))
-        const node = Layer.fresh(layerRooms(layerPg({ url, poolSize: 6 }), RELAXED))
+        const node = Layer.fresh(layerModules(layerPg({ url, poolSize: 6 }), RELAXED))
         const nodes = [yield* Layer.build(node), yield* Layer.build(node)]
         const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) => Effect.provide(effect, nodes[i]! as Context.Context<R>)
         const agents = yield* on(0, Effect.forEach(["a", "b", "c", "d"], (name) => newAgent(`two-nodes-${name}`)))
@@ -147,7 +147,7 @@ eachPostgres((version) => {
     it.effect("both sides open the same conversation at the same time, each on another node", () =>
       Effect.gen(function*() {
         const url = Redacted.make(yield* Effect.promise(() => freshDatabase(version)))
-        const node = Layer.fresh(layerRooms(layerPg({ url, poolSize: 4 }), RELAXED))
+        const node = Layer.fresh(layerModules(layerPg({ url, poolSize: 4 }), RELAXED))
         const nodes = [yield* Layer.build(node), yield* Layer.build(node)]
         const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) => Effect.provide(effect, nodes[i]! as Context.Context<R>)
         for (let round = 0; round < 10; round++) {
@@ -167,7 +167,7 @@ eachPostgres((version) => {
     it.effect("a node that slept through the opening of a conversation joins it", () =>
       Effect.gen(function*() {
         const url = Redacted.make(yield* Effect.promise(() => freshDatabase(version)))
-        const node = Layer.fresh(layerRooms(layerPg({ url, poolSize: 4 }), RELAXED))
+        const node = Layer.fresh(layerModules(layerPg({ url, poolSize: 4 }), RELAXED))
         const nodes = [yield* Layer.build(node), yield* Layer.build(node)]
         const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) => Effect.provide(effect, nodes[i]! as Context.Context<R>)
         const [a, b] = yield* on(0, Effect.all([newAgent("slept-a"), newAgent("slept-b")]))
@@ -188,7 +188,7 @@ eachPostgres((version) => {
 })
 
 eachDatabase((database) => {
-  layer(layerRooms(database, RELAXED))((it) => {
+  layer(layerModules(database, RELAXED))((it) => {
     it.effect("a poison message fails alone, and leaves nothing", () =>
       Effect.gen(function*() {
         const conversations = yield* Conversations
@@ -341,7 +341,7 @@ eachDatabase((database) => {
   })
 
   describe("failures that may pass", () => {
-    layer(layerRooms(failingOften(database), RELAXED))((it) => {
+    layer(layerModules(failingOften(database), RELAXED))((it) => {
       it.effect("a deadlock and a serialisation failure are tried again, and nobody notices", () =>
         Effect.gen(function*() {
           const conversations = yield* Conversations

@@ -2,15 +2,15 @@ import { assert, describe, layer } from "@effect/vitest"
 import { AgentChatClient, RealtimeClient } from "agentchatme"
 import { Effect, Layer } from "effect"
 import { tmpdir } from "node:os"
-import { NodeProcedures } from "#ground/cluster/NodeProcedures"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import * as Http from "../../src/Http.ts"
-import { HttpServer } from "#ground/http/HttpServer"
-import { Readiness } from "#ground/platform/Readiness"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { elapse, eventually } from "../support/Eventually.ts"
 import { randomOf } from "../support/Random.ts"
-import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerModules, newAgent } from "../support/Modules.ts"
 
 const SETTINGS = { PORT: 0, DATA_DIR: tmpdir(), LIMITS_SENDS_PER_SECOND: 1_000_000, LOG_LEVEL: "error" } as const
 const MESSAGES = 80
@@ -20,7 +20,7 @@ const SEED = Number(process.env["LOST_HINTS_SEED"] ?? Date.now() % 1_000_000_000
 // Where commits take their time; what is lost, is lost after them, whatever database it is.
 describe("PostgreSQL 18", () => {
   const database = layerPostgresTest(18)
-  layer(Http.layer.pipe(Layer.provide([Readiness.layer, NodeProcedures.layerAlone]), Layer.provideMerge(layerRooms(database, SETTINGS))), { excludeTestServices: true })((it) => {
+  layer(Http.layer.pipe(Layer.provide([Readiness.layer, NodeRpc.layerAlone]), Layer.provideMerge(layerModules(database, SETTINGS))), { excludeTestServices: true })((it) => {
     it.effect("the published client gets every message, in order, whatever becomes of the hints", () =>
       Effect.gen(function*() {
         const { url } = yield* HttpServer
@@ -29,18 +29,18 @@ describe("PostgreSQL 18", () => {
         const a = yield* newAgent("hints-a")
         const b = yield* newAgent("hints-b")
         // Between the commit and the sockets: some hints are lost, some come after later ones.
-        const tell = liveAgents.tell
+        const push = liveAgents.push
         let lost = 0
         let late = 0
         Object.assign(liveAgents, {
-          tell: ((agentId, push) => {
-            const fate = push._tag === "Hint" ? random() : 1
+          push: ((agentId, pushed) => {
+            const fate = pushed._tag === "Hint" ? random() : 1
             if (fate < 0.2) lost++
             else if (fate < 0.5) {
               late++
-              void elapse("hints that overtake it", random() * 40).then(() => tell(agentId, push))
-            } else tell(agentId, push)
-          }) satisfies typeof tell
+              void elapse("hints that overtake it", random() * 40).then(() => push(agentId, pushed))
+            } else push(agentId, pushed)
+          }) satisfies typeof push
         })
         const clientOf = (agent: typeof a) => new AgentChatClient({ apiKey: agent.key, baseUrl: url })
         const listen = (agent: typeof a) => {
@@ -96,7 +96,7 @@ describe("PostgreSQL 18", () => {
             }
           } finally {
             for (const { realtime } of ends) realtime.disconnect()
-            Object.assign(liveAgents, { tell })
+            Object.assign(liveAgents, { push })
           }
         })
         assert.isAbove(lost, 5)

@@ -2,7 +2,7 @@ import { assert, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { layerRooms } from "../support/Rooms.ts"
+import { layerModules } from "../support/Modules.ts"
 import { type Command, inWords } from "../../verification/simulation/Commands.ts"
 import { acknowledgeBeforeTheAnswer, keysNotLookedUp } from "../../verification/simulation/Mutants.ts"
 import { type Coverage, type Run, searchAmong } from "../../verification/simulation/Search.ts"
@@ -27,7 +27,7 @@ const repeated: ReadonlyArray<Command> = [
 ]
 
 const seam = new Seam()
-layer(layerRooms(layerSeam(layerPgliteTest, seam, keysNotLookedUp), SETTINGS))((it) => {
+layer(layerModules(layerSeam(layerPgliteTest, seam, keysNotLookedUp), SETTINGS))((it) => {
   it.effect("a simulation that fails says which command broke which rule, before the history", () =>
     Effect.gen(function*() {
       yield* (yield* SqlClient.SqlClient).unsafe(keysNotLookedUp.schema).unprepared
@@ -47,7 +47,7 @@ layer(layerRooms(layerSeam(layerPgliteTest, seam, keysNotLookedUp), SETTINGS))((
 })
 
 const waits = new Seam()
-layer(layerRooms(layerSeam(layerPgliteTest, waits), SETTINGS))((it) => {
+layer(layerModules(layerSeam(layerPgliteTest, waits), SETTINGS))((it) => {
   it.effect("and what only the comparison at the end finds is said to be found there", () =>
     Effect.gen(function*() {
       const { run } = yield* makeWorld(waits, coverage, acknowledgeBeforeTheAnswer)

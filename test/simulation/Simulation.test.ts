@@ -2,7 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
-import { layerRooms } from "../support/Rooms.ts"
+import { layerModules } from "../support/Modules.ts"
 import { type Coverage, COMMANDS, covered, halfWithTasks, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
 import { layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
 
@@ -46,7 +46,7 @@ const TRANSITIONS = [
 
 const seam = new Seam()
 
-layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS))((it) => {
+layer(layerModules(layerSeam(layerPgliteTest, seam), SETTINGS))((it) => {
   it.effect(
     `${RUNS} runs of ${COMMANDS} commands or more agree with the model`,
     () =>
@@ -71,7 +71,7 @@ let commits = 0
 interleaving.pause = Effect.suspend(() => commits++ % 3 === 0 ? Effect.promise(breath) : Effect.void)
 const INTERLEAVED_RUNS = Math.ceil(RUNS / 40)
 
-layer(layerRooms(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DATABASE_LANES: 3 }))((it) => {
+layer(layerModules(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DATABASE_LANES: 3 }))((it) => {
   it.effect(`${INTERLEAVED_RUNS} runs with commits that overlap on PostgreSQL agree with it too`, () =>
     Effect.gen(function*() {
       const { run } = yield* makeWorld(interleaving, { commands: new Map(), transitions: new Map() })

@@ -1,7 +1,7 @@
 import { ConfigProvider, Console, Effect } from "effect"
 import { format } from "node:util"
 import { run, type Shown } from "../../runners/CommandLine.ts"
-import { Environment } from "#ground/platform/Misspelt"
+import { Environment } from "#infrastructure/platform/UnknownSettings"
 import { within } from "./Eventually.ts"
 import { type ProgramResult, runParley } from "./RunParley.ts"
 

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer } from "effect"
 import type { Entity } from "effect/cluster"
 import type { Rpc } from "effect/rpc"
-import { type Handler, NodeCalls } from "#ground/cluster/NodeCalls"
-import { codecOf } from "#ground/cluster/Procedures"
-import type { Unavailable } from "#ground/wire/WireError"
+import { type Handler, NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import { codecOf } from "#infrastructure/cluster/EntityRpc"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 const served = new WeakMap<NodeCalls["Service"], Map<string, Handler>>()
 
@@ -32,7 +32,7 @@ type Client<Rpcs extends Rpc.Any> = {
 export const entityClient = <Type extends string, Rpcs extends Rpc.Any>(entity: Entity.Entity<Type, Rpcs>) =>
   Effect.map(Effect.context<NodeCalls>(), (context) => {
     const handlers = served.get(Context.get(context, NodeCalls))
-    if (handlers === undefined) throw new Error("these rooms do not remember what they serve")
+    if (handlers === undefined) throw new Error("these modules do not remember what they serve")
     const travelled = (value: unknown): unknown => value === undefined ? undefined : JSON.parse(JSON.stringify(value))
     return (id: string): Client<Rpcs> =>
       Object.fromEntries(Array.from(entity.protocol.requests.values() as unknown as Iterable<Rpc.AnyWithProps>, (rpc) => [

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeSync } from "node:fs"
-import { layerPglite } from "#ground/database/SqlPglite"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
 
 const [dataDir = ""] = process.argv.slice(2)
 

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "#ground/database/Sql"
+import { Database } from "#infrastructure/database/Sql"
 import { layerPgliteTest } from "./Databases.ts"
 
 /** Uses a database as one test does, from the building of the layer to its release. */

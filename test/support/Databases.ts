@@ -5,12 +5,12 @@ import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
-import * as Migrations from "#ground/database/Migrations"
-import { PgliteDatabase } from "#ground/database/Pglite"
-import type { PgliteSession } from "#ground/database/PgliteSession"
-import { type Database } from "#ground/database/Sql"
-import { layerPglite, layerPgliteOf } from "#ground/database/SqlPglite"
-import { layerPg } from "#ground/database/SqlPostgres"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import type { PgliteSession } from "#infrastructure/database/PgliteSession"
+import { type Database } from "#infrastructure/database/Sql"
+import { layerPglite, layerPgliteOf } from "#infrastructure/database/SqlPglite"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { eventually } from "./Eventually.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
@@ -155,7 +155,7 @@ const isCleared = ({ clear, session, shape }: Kept): boolean => {
 }
 
 /**
- * PGlite in memory with the schema applied and no rows, for the tests of a room. The session may have been used by an
+ * PGlite in memory with the schema applied and no rows, for the tests of a module. The session may have been used by an
  * earlier test, and was emptied after it; one whose test changed more than rows is not used again.
  */
 export const layerPgliteTest: TestDatabase = layerPgliteOf({ open: borrow, close: giveBack })

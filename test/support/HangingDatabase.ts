@@ -1,6 +1,6 @@
 import { Context, Deferred, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "#ground/database/Sql"
+import { Database } from "#infrastructure/database/Sql"
 import { layerPgliteTest } from "./Databases.ts"
 
 /** While it is set, each prepared statement waits for it before it is carried out. */

@@ -4,7 +4,7 @@
  */
 import { Effect, Layer, Scope } from "effect"
 import { createInterface } from "node:readline"
-import { DataDir } from "#ground/platform/disk/DataDir"
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
 
 const say = (text: string): void => void process.stdout.write(`${text}\n`)
 

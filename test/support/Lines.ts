@@ -1,8 +1,8 @@
 import { Context, Effect, Layer, type Scope } from "effect"
 import { once } from "node:events"
 import { connect, createServer, type Server, type Socket } from "node:net"
-import * as Lines from "#ground/cluster/NodeLines"
-import { NodeCalls } from "#ground/cluster/NodeCalls"
+import * as Lines from "#infrastructure/cluster/PeerConnections"
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import { eventually } from "./Eventually.ts"
 
 /** An entry of a line, and the node that received it. */
@@ -96,12 +96,12 @@ export const wires: Effect.Effect<Wires, never, Scope.Scope> = Effect.acquireRel
 /** The lines of a node. A test has to call `start` once all topics have handlers. */
 export const layerLines = (made: Wires, name: string, incarnation = 1) =>
   Layer.effect(
-    Lines.NodeLines,
+    Lines.PeerConnections,
     Effect.gen(function*() {
       const lines = yield* Lines.make(name, incarnation, (node) => made.dial(name, node))
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       yield* Effect.promise(() => made.listen(name, (socket) => void fork(Effect.ignore(lines.accept(socket)))))
-      return Lines.NodeLines.of({
+      return Lines.PeerConnections.of({
         ...lines,
         handle: (topic, handler) =>
           lines.handle(topic, (line, entry) => {
@@ -113,7 +113,7 @@ export const layerLines = (made: Wires, name: string, incarnation = 1) =>
   )
 
 /** Waits until each of these nodes has a line with all others that it wants. */
-export const connected = (...all: ReadonlyArray<Lines.NodeLines["Service"]>): Effect.Effect<void> =>
+export const connected = (...all: ReadonlyArray<Lines.PeerConnections["Service"]>): Effect.Effect<void> =>
   Effect.gen(function*() {
     for (const lines of all) yield* lines.want(all.map(({ self }) => self))
     yield* Effect.promise(() =>
@@ -123,6 +123,6 @@ export const connected = (...all: ReadonlyArray<Lines.NodeLines["Service"]>): Ef
 /** A node that can call others and be called. */
 export const makeCalls = Effect.fnUntraced(function*(made: Wires, name: string, incarnation = 1) {
   const context = yield* Layer.build(Layer.fresh(Layer.provideMerge(NodeCalls.layer, layerLines(made, name, incarnation))))
-  const lines = Context.get(context, Lines.NodeLines)
+  const lines = Context.get(context, Lines.PeerConnections)
   return { lines, calls: Context.get(context, NodeCalls), context }
 })

@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { eventually } from "./Eventually.ts"
 import { type Fate, Link } from "./Link.ts"
 
-/** A frame of a line between nodes (NodeLine.ts). */
+/** A frame of a line between nodes (PeerConnection.ts). */
 const frame = (number: number, text: string): Buffer => {
   const bytes = Buffer.alloc(12 + text.length)
   bytes.writeUInt32BE(8 + text.length, 0)

@@ -34,7 +34,7 @@ interface Waiting {
 }
 
 const NEWLINE = 10
-/** Bytes of a frame's length, and of a frame without entries: length, number, acknowledgement and `[]` (NodeLine.ts). */
+/** Bytes of a frame's length, and of a frame without entries: length, number, acknowledgement and `[]` (PeerConnection.ts). */
 const FRAME_LENGTH = 4
 const EMPTY_FRAME = 14
 
@@ -173,7 +173,7 @@ interface Passage {
  * A TCP proxy between two processes that can be slow, hold one direction or both, or break its connections in the middle
  * of a frame. While it holds a direction, the end of a connection is not passed on either: to both sides it looks as if
  * the network lost every packet. The held bytes are delivered at the release, as TCP does. Between nodes without TLS it can
- * also read the frames of a line (NodeLine.ts), and hold, delay, double or halve single frames.
+ * also read the frames of a line (PeerConnection.ts), and hold, delay, double or halve single frames.
  */
 export class Link {
   private readonly server: Server

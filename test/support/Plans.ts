@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect, Layer, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "#ground/database/Sql"
+import { Database } from "#infrastructure/database/Sql"
 
 interface Node {
   readonly "Node Type": string

@@ -465,7 +465,7 @@ const removeOld = async (prefix: string): Promise<void> => {
 const fingerprint = async (): Promise<string> => {
   const hash = createHash("sha256")
   const files = (await readdir(join(ROOT, "schema"))).sort().map((name) => `schema/${name}`)
-  const code = ["src/ground/database/Migrations.ts", "src/ground/database/Pglite.ts", "node_modules/@electric-sql/pglite/package.json"]
+  const code = ["src/infrastructure/database/Migrations.ts", "src/infrastructure/database/Pglite.ts", "node_modules/@electric-sql/pglite/package.json"]
   for (const file of [...files, ...code]) {
     hash.update(file).update(await readFile(join(ROOT, file)))
   }

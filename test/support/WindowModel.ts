@@ -1,5 +1,5 @@
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import type { RateRule } from "#ground/rates/RateRule"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { RateRule } from "#infrastructure/rates/RateRule"
 
 /**
  * A model of a sliding window of one key, simple and slow, to compare implementations with. If the clock goes back, time

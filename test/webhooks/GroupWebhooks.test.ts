@@ -4,13 +4,13 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Mutes } from "#domain/mutes/Mutes"
-import { forRequest } from "#ground/platform/RequestId"
+import { forRequest } from "#infrastructure/platform/RequestId"
 import { WebhookClient, type Post } from "#domain/webhooks/WebhookClient"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { eachDatabase } from "../support/Databases.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 interface Told {
   readonly event: string
@@ -30,7 +30,7 @@ eachDatabase((database) => {
   const told = (host: string): ReadonlyArray<Told> =>
     posts.filter(({ url }) => url.host === host).map(({ body }) => JSON.parse(body) as Told)
 
-  layer(layerRooms(database).pipe(Layer.provideMerge(internet)))((it) => {
+  layer(layerModules(database).pipe(Layer.provideMerge(internet)))((it) => {
     it.effect("members' webhooks hear of invites, of what is said, and of the end", () =>
       Effect.gen(function*() {
         const conversations = yield* Conversations

@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Config } from "#ground/platform/Config"
+import { Config } from "#infrastructure/platform/Config"
 import { type Dependencies, WebhookActor } from "#domain/webhooks/WebhookActor"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 import { eachDatabase } from "../support/Databases.ts"

@@ -9,7 +9,7 @@ import { Contacts } from "#domain/contacts/Contacts"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Mutes } from "#domain/mutes/Mutes"
-import { settings } from "#ground/platform/Config"
+import { settings } from "#infrastructure/platform/Config"
 import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import { Presences } from "#domain/presence/Presences"
 import { WebhookClient, PostFailed, type Post } from "#domain/webhooks/WebhookClient"
@@ -20,7 +20,7 @@ import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { chanceFor, eventually, eventuallyEffect } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { isInstalled } from "../../runners/local/Postgres.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const RETRY_MS = settings.WEBHOOK_RETRY_SECONDS.fallback.map((seconds) => seconds * 1_000)
 
@@ -157,7 +157,7 @@ const rowsOf = (webhookId: string) =>
 
 eachDatabase((database) => {
   layer(
-    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 100_000 }).pipe(Layer.provideMerge(internet))
+    layerModules(database, { LIMITS_SENDS_PER_SECOND: 100_000 }).pipe(Layer.provideMerge(internet))
   )((it) => {
     it.effect("five webhooks and no more, however many are asked for at once", () =>
       Effect.gen(function*() {
@@ -604,7 +604,7 @@ eachDatabase((database) => {
 
 describe.skipIf(!isInstalled(18))("settings of webhooks", () => {
   layer(
-    layerRooms(layerPostgresTest(), {
+    layerModules(layerPostgresTest(), {
       WEBHOOK_RETRY_SECONDS: [1, 4],
       WEBHOOK_TIMEOUT_SECONDS: 2,
       WEBHOOK_CIRCUIT_IN_A_ROW: 4,

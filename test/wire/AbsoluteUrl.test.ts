@@ -4,7 +4,7 @@ import { documentUrl } from "#domain/oauth/ClientDocument"
 import { isOwnResource } from "#domain/oauth/Discovery"
 import { redirectUriOf } from "#domain/oauth/RedirectUri"
 import { parseTarget } from "#domain/webhooks/PrivateAddressGuard"
-import { absoluteUrl, queryOf } from "#ground/wire/AbsoluteUrl"
+import { absoluteUrl, queryOf } from "#infrastructure/wire/AbsoluteUrl"
 
 const isTarget = (text: string): boolean => Effect.runSync(Effect.isSuccess(parseTarget(text)))
 

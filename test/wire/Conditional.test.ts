@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { isKnown, namesTag, rangeOf } from "#ground/wire/Conditional"
+import { isKnown, namesTag, rangeOf } from "#infrastructure/wire/Conditional"
 
 describe("If-None-Match", () => {
   it("is compared weakly with each tag of the list, and `*` stands for every answer", () => {

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { exactId, inexactNumber, isExact } from "#ground/wire/InexactNumber"
+import { exactId, inexactNumber, isExact } from "#infrastructure/wire/InexactNumber"
 
 const pathIn = (json: string): string | undefined => inexactNumber(json)?.path
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { contentTypeOf } from "#domain/attachments/Attachment"
-import { parseMediaType } from "#ground/wire/MediaType"
+import { parseMediaType } from "#infrastructure/wire/MediaType"
 
 describe("a media type", () => {
   it("is read in any case, with parameters", () => {

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Option, Schema } from "effect"
 import * as fc from "fast-check"
-import { Name, plainName } from "#ground/wire/Name"
+import { Name, plainName } from "#infrastructure/wire/Name"
 
 const decode = (min: number, max: number) => {
   const decoded = Schema.decodeUnknownOption(Name(min, max))

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
-import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Text } from "#ground/wire/Text"
+import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Text } from "#infrastructure/wire/Text"
 
 const accepts = Schema.is
 

@@ -3,8 +3,8 @@ import { Cause, Effect, Logger } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { SqlError } from "effect/sql"
 import { PassThrough } from "node:stream"
-import { NotFound, RateLimited, Unavailable, UpgradeRequired } from "#ground/wire/WireError"
-import { answer, refuse } from "#ground/wire/WireErrors"
+import { NotFound, RateLimited, Unavailable, UpgradeRequired } from "#infrastructure/wire/WireError"
+import { answer, refuse } from "#infrastructure/wire/WireErrors"
 
 const bodyOf = (response: HttpServerResponse.HttpServerResponse): unknown =>
   response.body._tag === "Uint8Array" ? JSON.parse(Buffer.from(response.body.body).toString("utf8")) : undefined

@@ -1,7 +1,7 @@
 import type { Measured, Outcome } from "./Contender.ts"
 import type { SceneKind } from "./Scene.ts"
 import { median, ratiosOf } from "./Statistics.ts"
-import { ALONE, HALF, TEN } from "./Window.ts"
+import { REDIS_FALLBACK_REASONS, HALF, TEN } from "./Window.ts"
 
 /** A figure that has a goal, or that compares subjects. */
 export interface Figure {
@@ -76,7 +76,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     }
     const apartly = outcomes.find(({ subject }) => subject?.apart === true && subject.nodes === nodes && subject.checkout.commit === commit)
     if (apartly !== undefined && stored === 0 && traced === undefined && balancer === undefined) {
-      for (const label of [load, HALF, ALONE]) compare(`${name}, ${label}: against as many that share nothing`, one, apartly, label, whole)
+      for (const label of [load, HALF, REDIS_FALLBACK_REASONS]) compare(`${name}, ${label}: against as many that share nothing`, one, apartly, label, whole)
     }
     if (nodes > 1 && alone !== undefined) {
       const most = balancer === undefined ? NODES[nodes] : balancer === "header" ? BALANCED[nodes] : undefined
@@ -85,7 +85,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     const empty = like(nodes)
     if (stored > 0 && empty !== undefined) {
       compare(`${name}, ${load}: against an empty database`, one, empty, load, whole, { most: 1.1 })
-      compare(`${name}, ${ALONE}: against an empty database`, one, empty, ALONE, whole, { most: 1.1 })
+      compare(`${name}, ${REDIS_FALLBACK_REASONS}: against an empty database`, one, empty, REDIS_FALLBACK_REASONS, whole, { most: 1.1 })
     }
     const untraced = traced === undefined ? undefined : outcomes.find(({ subject: other }) =>
       other !== undefined && other.traced === undefined && other.checkout.commit === commit && other.database === database &&
@@ -102,7 +102,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     if (before !== undefined) {
       const then = `against ${before.subject?.checkout.commit}`
       for (const label of new Set(one.runs.map((run) => run.label))) {
-        compare(`${name}, ${label}: CPU ${then}`, one, before, label, whole, label === ALONE ? { most: 0.5 } : undefined)
+        compare(`${name}, ${label}: CPU ${then}`, one, before, label, whole, label === REDIS_FALLBACK_REASONS ? { most: 0.5 } : undefined)
         if (label === load) {
           compare(`${name}, ${label}: messages/s ${then}`, one, before, label, (run) => run.perSecond, database === "pglite" ? { least: 1.3 } : undefined)
         }

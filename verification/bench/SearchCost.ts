@@ -6,15 +6,15 @@ import { join } from "node:path"
 import { monitorEventLoopDelay } from "node:perf_hooks"
 import { WordIndex } from "#domain/search/WordIndex"
 import { MessageSearch, type SearchQuery } from "#domain/search/MessageSearch"
-import * as Migrations from "#ground/database/Migrations"
-import { layerPglite } from "#ground/database/SqlPglite"
-import { layerPg } from "#ground/database/SqlPostgres"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { randomOf } from "../../test/support/Random.ts"
 import { layerRemembering } from "../../test/support/AsACaller.ts"
 import { services } from "../../src/Services.ts"
-import * as Cluster from "#ground/cluster/Cluster"
-import { Config } from "#ground/platform/Config"
-import { Ids } from "#ground/platform/Ids"
+import * as Cluster from "#infrastructure/cluster/Cluster"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
 import { startDatabase } from "./Database.ts"
 
 /**
@@ -157,12 +157,12 @@ try {
     ? layerPglite({ dataDir: folder })
     : layerPg({ url: Redacted.make(server.url), poolSize: 10 })
   // The services without the jobs, which stop the event loop at times of their own.
-  const rooms = services.pipe(
+  const modules = services.pipe(
     Layer.provideMerge(Layer.provideMerge(layerRemembering, Cluster.layerStandalone)),
     Layer.provideMerge(Layer.provideMerge(Migrations.layer, database)),
     Layer.provideMerge(Layer.mergeAll(Config.layerTest(), Ids.layer))
   )
-  await Effect.runPromise(Effect.scoped(Effect.provide(measure, rooms)))
+  await Effect.runPromise(Effect.scoped(Effect.provide(measure, modules)))
 } finally {
   await server?.stop()
   rmSync(folder, { recursive: true, force: true })

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { PgliteDatabase } from "#ground/database/Pglite"
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
 
 /**
  * Measures for how long one statement that vacuums a table blocks PGlite, by the table's size: `node verification/bench/VacuumStops.ts`,

@@ -33,7 +33,7 @@ export interface WindowOptions {
 }
 
 export const HALF = "half load"
-export const ALONE = "one at a time"
+export const REDIS_FALLBACK_REASONS = "one at a time"
 export const TEN = "10 messages/s"
 export const fullLabel = (inFlight: number): string => `${inFlight} in flight`
 
@@ -56,7 +56,7 @@ export const windowsOf = (options: WindowOptions): ReadonlyArray<Window> => {
   const aside = { warmUpSeconds: 1, seconds: options.secondsAside, messages: 0, once: false, floor: false }
   const share = (label: string, part: number, inFlight: number): Window =>
     ({ ...aside, label, pace: { kind: "share", share: part }, inFlight })
-  const alone: Window = { ...aside, label: ALONE, pace: { kind: "alone" }, inFlight: 1, floor: options.scene === "ring" }
+  const alone: Window = { ...aside, label: REDIS_FALLBACK_REASONS, pace: { kind: "alone" }, inFlight: 1, floor: options.scene === "ring" }
   if (options.scene === "group") {
     return [
       full(WRITERS),

@@ -178,7 +178,7 @@ const revivePostgres = async (site: Site): Promise<boolean> => {
 
 const diskFull: Fault = {
   name: "disk-full",
-  about: "the disk of PostgreSQL is full to the last byte; once there is room, it is started again if it has ended",
+  about: "the disk of PostgreSQL is full to the last byte; once there is module, it is started again if it has ended",
   atLeast: 15,
   needsDisk: true,
   inject: ({ site }) => site.disk?.fill(),

@@ -3,7 +3,7 @@ import type { Direction, Fate } from "../../test/support/Link.ts"
 import { again, type Fault, metricOf, remaining, type Scene } from "./Fault.ts"
 import type { Site } from "./Site.ts"
 
-/** Faults of the lines between nodes (NodeLine.ts). */
+/** Faults of the lines between nodes (PeerConnection.ts). */
 
 /** Without TLS, the links between nodes can read frames. */
 const PLAIN = { RUNNER_SECRET: "" } as const

@@ -1,5 +1,5 @@
-import { advices } from "#doors/mcp/Texts"
-import { CLOSE, label, OPEN } from "#ground/wire/UntrustedText"
+import { advices } from "#interfaces/mcp/Texts"
+import { CLOSE, label, OPEN } from "#infrastructure/wire/UntrustedText"
 import type { Shown } from "./FakeModel.ts"
 
 /** All texts in a value that was JSON, at any depth. */

@@ -1,4 +1,4 @@
-import type { MCP_HOSTS } from "#ground/platform/Metrics"
+import type { MCP_HOSTS } from "#infrastructure/platform/Metrics"
 import type { Program } from "./Install.ts"
 
 /**

@@ -6,7 +6,7 @@ import { LiveAgents } from "#domain/push/LiveAgents"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Presences } from "#domain/presence/Presences"
 import { layerPgliteTest, layerPostgresTest } from "../../test/support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../../test/support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../../test/support/Modules.ts"
 
 const HOLDERS = 10_000
 const FLAPS = 10
@@ -30,7 +30,7 @@ const p99 = (values: ReadonlyArray<number>): number => values.toSorted((a, b) =>
 
 describe.each([["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(18)]] as const)("%s", (_, database) => {
   // Time is the machine's own: this is a measurement.
-  layer(layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000 }), { excludeTestServices: true })((it) => {
+  layer(layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000 }), { excludeTestServices: true })((it) => {
     it.effect("an agent with 10,000 holders flaps ten times, and others' sends wait for a slice, not for the crowd", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { isInstalled } from "../../runners/local/Postgres.ts"
-import * as Migrations from "#ground/database/Migrations"
+import * as Migrations from "#infrastructure/database/Migrations"
 import { layerPgliteEmpty, layerPostgresTest } from "../../test/support/Databases.ts"
 import { UNSOUND } from "../../test/support/Invariants.ts"
 

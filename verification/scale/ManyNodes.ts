@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Layer, Logger } from "effect"
-import { Members } from "#ground/cluster/Members"
-import { NodeCalls } from "#ground/cluster/NodeCalls"
-import { NodeLines } from "#ground/cluster/NodeLines"
-import { Config } from "#ground/platform/Config"
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { Config } from "#infrastructure/platform/Config"
 import { PushRouter } from "#domain/push/PushRouter"
 import { connected, layerLines, wires } from "../../test/support/Lines.ts"
 
@@ -21,7 +21,7 @@ const node = Effect.fnUntraced(function*(made: Effect.Success<typeof wires>, nam
       ])
     )
   )
-  return { router: Context.get(context, PushRouter), lines: Context.get(context, NodeLines) }
+  return { router: Context.get(context, PushRouter), lines: Context.get(context, PeerConnections) }
 })
 
 /**

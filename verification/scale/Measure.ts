@@ -7,7 +7,7 @@ import { AT_A_TIME } from "../bench/IdleSockets.ts"
 import { LoadProcess } from "../bench/LoadProcess.ts"
 import { type Rig, startRig } from "../bench/Rig.ts"
 import { manyNodes } from "./ManyNodes.ts"
-import type { Entry, NodeLine } from "#ground/cluster/NodeLine"
+import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { PushQueue, readSockets } from "#domain/push/PushQueue"
 import type { SocketPlace } from "#domain/push/SocketPlaces"
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
@@ -87,7 +87,7 @@ export const announcements = (): ReadonlyArray<string> => {
   const encode = (places: ReadonlyArray<SocketPlace>): string => {
     const here = new Map(places.map((place) => [place.agentId, [place]]))
     const entries: Array<Entry> = []
-    const queue = new PushQueue({ send: (entry: Entry) => entries.push(entry) } as unknown as NodeLine)
+    const queue = new PushQueue({ send: (entry: Entry) => entries.push(entry) } as unknown as PeerConnection)
     for (const agentId of here.keys()) queue.announce(agentId, here)
     return entries.map((entry) => typeof entry === "string" ? entry : entry.encode()).join()
   }

@@ -158,7 +158,7 @@ export interface Cluster {
   readonly nodes: number
   readonly asked: Demand
   readonly shares: Readonly<Record<Bound, number>>
-  /** The bound with the least room. */
+  /** The bound with the least module. */
   readonly tightest: Bound
   /** Whether all bounds hold. */
   readonly holds: boolean

@@ -1,5 +1,5 @@
 import * as fc from "fast-check"
-import type { TaskState } from "#doors/a2a/Task"
+import type { TaskState } from "#interfaces/a2a/Task"
 import { inWordsBy } from "./Words.ts"
 
 /**

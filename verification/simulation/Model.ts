@@ -124,8 +124,8 @@ export const send = (
   options: {
     /** Whether the commit fails. It then leaves at most a reservation. */
     readonly fails?: boolean
-    /** What is known about the recipient's backlog: the exact count, that it was at its limit (`full`), or that it was not (`room`). */
-    readonly backlog?: "exact" | "full" | "room"
+    /** What is known about the recipient's backlog: the exact count, that it was at its limit (`full`), or that it was not (`module`). */
+    readonly backlog?: "exact" | "full" | "module"
     /** Cold slots that are held by concurrent sends which will not begin a conversation. */
     readonly held?: number
   } = {}

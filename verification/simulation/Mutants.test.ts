@@ -3,7 +3,7 @@ import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../../test/support/Databases.ts"
-import { layerRooms } from "../../test/support/Rooms.ts"
+import { layerModules } from "../../test/support/Modules.ts"
 import type { Command } from "./Commands.ts"
 import {
   acknowledgeBeforeTheAnswer,
@@ -25,9 +25,9 @@ const coverage: Coverage = { commands: new Map(), transitions: new Map() }
 const SEARCH_SEED = 20_261_120
 const SEARCH_RUNS = 40
 
-const rooms = (database: TestDatabase, seam: Seam, mutant?: Mutant) =>
+const modules = (database: TestDatabase, seam: Seam, mutant?: Mutant) =>
   // With three lanes, batches overlap, as on a machine with idle cores.
-  layerRooms(layerSeam(database, seam, mutant), { ...SETTINGS, DATABASE_LANES: 3 })
+  layerModules(layerSeam(database, seam, mutant), { ...SETTINGS, DATABASE_LANES: 3 })
 
 /** The verdict of the checker on these commands. */
 const verdict = Effect.fnUntraced(function*(seam: Seam, commands: ReadonlyArray<Command>, mutant?: WaitMutant) {
@@ -71,12 +71,12 @@ const failing: ReadonlyArray<Command> = [
 
 describe("keys not looked up", () => {
   const sound = new Seam()
-  layer(rooms(layerPgliteTest, sound))((it) => {
+  layer(modules(layerPgliteTest, sound))((it) => {
     it.effect("a repeated send is one message", () =>
       Effect.map(verdict(sound, repeated), (said) => assert.strictEqual(said, "sound")))
   })
   const seam = new Seam()
-  layer(rooms(layerPgliteTest, seam, keysNotLookedUp))((it) => {
+  layer(modules(layerPgliteTest, seam, keysNotLookedUp))((it) => {
     it.effect("the checker finds the message that was stored twice", () =>
       Effect.gen(function*() {
         yield* (yield* SqlClient.SqlClient).unsafe(keysNotLookedUp.schema).unprepared
@@ -100,12 +100,12 @@ describe("keys in the snapshot alone", () => {
     return seam
   }
   const sound = paced()
-  layer(rooms(layerPostgresTest(), sound))((it) => {
+  layer(modules(layerPostgresTest(), sound))((it) => {
     it.effect("one key for several conversations at once is one message", () =>
       Effect.map(verdict(sound, reused), (said) => assert.strictEqual(said, "sound")), 60_000)
   })
   const seam = paced()
-  layer(rooms(layerPostgresTest(), seam, keysInTheSnapshotAlone))((it) => {
+  layer(modules(layerPostgresTest(), seam, keysInTheSnapshotAlone))((it) => {
     it.effect("the checker finds the key that was stored in two conversations", () =>
       Effect.gen(function*() {
         yield* (yield* SqlClient.SqlClient).unsafe(keysInTheSnapshotAlone.schema).unprepared
@@ -119,14 +119,14 @@ describe("keys in the snapshot alone", () => {
 
 describe("push before commit", () => {
   const sound = new Seam()
-  layer(rooms(layerPgliteTest, sound))((it) => {
+  layer(modules(layerPgliteTest, sound))((it) => {
     it.effect("a commit that fails shows nothing", () =>
       Effect.map(verdict(sound, failing), (said) => assert.strictEqual(said, "sound")))
   })
   const seam = new Seam()
   let actors: LiveAgents["Service"] | undefined
   const mutant = pushBeforeCommit(() => actors!)
-  layer(rooms(layerPgliteTest, seam, mutant))((it) => {
+  layer(modules(layerPgliteTest, seam, mutant))((it) => {
     it.effect("the checker finds what a socket was shown and nobody stored", () =>
       Effect.gen(function*() {
         actors = yield* LiveAgents
@@ -165,7 +165,7 @@ const attaching: ReadonlyArray<Command> = [
 
 describe("waits", () => {
   const seam = new Seam()
-  layer(rooms(layerPgliteTest, seam))((it) => {
+  layer(modules(layerPgliteTest, seam))((it) => {
     it.effect("as they are lose nothing", () =>
       Effect.gen(function*() {
         for (const commands of [lost, attaching]) assert.strictEqual(yield* verdict(seam, commands), "sound")
@@ -188,7 +188,7 @@ describe("tasks", () => {
   const found = { commands: commandsWithTasks, shrinks: 0 }
   const rare = ["firstMessagesAlone"]
   const sound = new Seam()
-  layer(rooms(layerPgliteTest, sound))((it) => {
+  layer(modules(layerPgliteTest, sound))((it) => {
     it.effect(`as they are agree with the model in ${SEARCH_RUNS} runs`, () =>
       Effect.gen(function*() {
         const { run } = yield* makeWorld(sound, coverage)
@@ -198,7 +198,7 @@ describe("tasks", () => {
   for (const [name, statements] of Object.entries<NonNullable<Mutant["statements"]>>(tasks)) {
     const seam = new Seam()
     // On PGlite, transactions of two nodes cannot interleave.
-    layer(rooms(name === "versionNotTested" ? layerPostgresTest() : layerPgliteTest, seam, { statements }))((it) => {
+    layer(modules(name === "versionNotTested" ? layerPostgresTest() : layerPgliteTest, seam, { statements }))((it) => {
       const runs = rare.includes(name) ? 5 * SEARCH_RUNS : SEARCH_RUNS
       it.effect(`a search of ${runs} runs finds ${name}`, () =>
         Effect.gen(function*() {
@@ -238,12 +238,12 @@ describe("numbers by identity column", () => {
     return seam
   }
   const sound = paced()
-  layer(rooms(layerPostgresTest(), sound))((it) => {
+  layer(modules(layerPostgresTest(), sound))((it) => {
     it.effect("numbers given out under the inbox's lock are shown in order, however long a commit takes", () =>
       Effect.map(verdict(sound, interleaved), (said) => assert.strictEqual(said, "sound")), 60_000)
   })
   const seam = paced()
-  layer(rooms(layerPostgresTest(), seam, numbersByIdentityColumn))((it) => {
+  layer(modules(layerPostgresTest(), seam, numbersByIdentityColumn))((it) => {
     it.effect("the checker finds the number that was committed after a higher one was shown", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient

@@ -137,7 +137,7 @@ export const pushBeforeCommit = (actors: () => LiveAgents["Service"]): Mutant =>
           sentMessage({ clientMsgId: key, type, content, metadata }, { id, conversationId: conv, seq, senderId: sender, createdAt: at }),
           directContext({ handle: from!.handle, displayName: null, deletedAt: null })
         )
-        actors().tell(recipient, { _tag: "Hint", inboxNo: no, messageId: id, senderId: sender, rendered })
+        actors().push(recipient, { _tag: "Hint", inboxNo: no, messageId: id, senderId: sender, rendered })
       }
       return yield* Effect.fail("the commit failed")
     })).pipe(Effect.ignore)

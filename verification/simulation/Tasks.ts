@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import { Tasks } from "#doors/a2a/Tasks"
-import type { TaskState } from "#doors/a2a/Task"
+import { Tasks } from "#interfaces/a2a/Tasks"
+import type { TaskState } from "#interfaces/a2a/Task"
 import type { Letter, State, Talk } from "./Model.ts"
 import { otherOf, slipOf } from "./Model.ts"
 

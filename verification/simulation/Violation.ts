@@ -56,7 +56,7 @@ export const RULES = {
   codes: "A code is mailed at most once a minute for an address and purpose, and completes one request within its tries and time (C.2, D).",
   accounts: "A key belongs to one living account (C.2).",
   oneOwner: "A call is executed at most once for each attempt, by a node that holds the shard; in each epoch one node writes (architecture.md).",
-  echoBeforeAnswer: "On the node that took a send, the sender's sockets get the echo before the answer (NodeLine.ts).",
+  echoBeforeAnswer: "On the node that took a send, the sender's sockets get the echo before the answer (PeerConnection.ts).",
   announced: "Each node has a line with each other node, and knows its sockets (PushRouter.ts).",
   limits: "No window of a limit has more requests than it allows, and Retry-After is exact (G.3, G.15)."
 } as const

@@ -1,13 +1,13 @@
 import { Context, Effect, Exit, Fiber, Layer } from "effect"
 import { Auth } from "#domain/auth/Auth"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { allTools } from "#doors/mcp/Toolset"
-import { isWait, type ToolApi } from "#doors/mcp/tools/Tool"
+import { allTools } from "#interfaces/mcp/Toolset"
+import { isWait, type ToolApi } from "#interfaces/mcp/tools/Tool"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Presences } from "#domain/presence/Presences"
-import { LargeReads } from "#ground/rates/LargeReads"
-import { Waiters } from "#doors/realtime/Waiters"
-import type { Party } from "../../test/support/Rooms.ts"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { Waiters } from "#interfaces/realtime/Waiters"
+import type { Party } from "../../test/support/Modules.ts"
 
 /** How a mutant changes the services that waits use, or their answers. */
 export interface WaitMutant {

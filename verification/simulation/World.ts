@@ -1,26 +1,26 @@
-import { boundless } from "#ground/http/HeldBytes"
+import { boundless } from "#infrastructure/http/BufferedBytes"
 import { Clock, Context, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
-import type { Task } from "#doors/a2a/Task"
+import type { Task } from "#interfaces/a2a/Task"
 import { makeDirectIds } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { Ids } from "#ground/platform/Ids"
-import { Secrets } from "#ground/database/Secrets"
-import { Database } from "#ground/database/Sql"
-import { unavailable } from "#ground/database/SqlUnavailable"
-import { DatabaseFault, sqlError } from "#ground/database/SqlValues"
-import { SocketSession, type SessionDependencies } from "#doors/realtime/SocketSession"
+import { Ids } from "#infrastructure/platform/Ids"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { Database } from "#infrastructure/database/Sql"
+import { unavailable } from "#infrastructure/database/SqlUnavailable"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
+import { SocketSession, type SessionDependencies } from "#interfaces/realtime/SocketSession"
 import type { TestDatabase } from "../../test/support/Databases.ts"
 import { FakeSocket } from "../../test/support/FakeSocket.ts"
 import { leap } from "../../test/support/Leap.ts"
 import type { Draft } from "#domain/messages/Message"
 import type { ConversationListItem } from "#domain/conversations/Conversation"
-import type { Page } from "#ground/wire/Page"
-import { draft, newAgent } from "../../test/support/Rooms.ts"
+import type { Page } from "#infrastructure/wire/Page"
+import { draft, newAgent } from "../../test/support/Modules.ts"
 import type { Command, Cursor, Says } from "./Commands.ts"
 import type { Coverage, Reaches } from "./Search.ts"
 import * as Model from "./Model.ts"
@@ -38,7 +38,7 @@ export type Fault =
   /** The batch is stored, and the answer is lost. */
   | "unanswered"
 
-/** A handle with which a test makes commits fail or pause, below the rooms. */
+/** A handle with which a test makes commits fail or pause, below the modules. */
 export class Seam {
   fault: Fault | undefined = undefined
   /** Whether the fault has happened. */
@@ -193,7 +193,7 @@ const moment = Effect.callback<void>((resume) => {
 })
 
 /**
- * The dependencies of sessions, and `settle`, which waits until no work of the sessions or the rooms is under way. It checks that
+ * The dependencies of sessions, and `settle`, which waits until no work of the sessions or the modules is under way. It checks that
  * repeatedly, and `wait` runs between two checks.
  */
 export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) => Effect.Effect<void>) {
@@ -220,13 +220,13 @@ export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) =
       yield* deliveries.settled
       if (underWay === 0) return
       yield* wait(looks)
-      check("answered", looks < 10_000, () => "the rooms do not come to rest")
+      check("answered", looks < 10_000, () => "the modules do not come to rest")
     }
   })
   return { world, settle }
 })
 
-/** Runs lists of commands against the rooms, each list with new agents, and compares the results with the model. */
+/** Runs lists of commands against the modules, each list with new agents, and compares the results with the model. */
 export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Coverage, mutant: WaitMutant = {}) {
   const sql = yield* SqlClient.SqlClient
   const conversations = yield* Conversations
@@ -674,7 +674,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
               sends.some((other) => other.from === from && other.key === one.key && other.to !== one.to))
           ).length
           const outcome = Model.send(state, now(), from, to, key, textOf(key), {
-            backlog: !moving ? "exact" : full ? "full" : "room",
+            backlog: !moving ? "exact" : full ? "full" : "module",
             held
           })
           // Two sends to different recipients share a key. One may be refused before the other is stored.

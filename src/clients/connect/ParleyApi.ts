@@ -8,9 +8,9 @@ export class KeyRefused extends Data.TaggedError("KeyRefused")<{ readonly reason
 export class Unreachable extends Data.TaggedError("Unreachable")<{ readonly reason: string; readonly retryAfterMs: number | null }> {}
 
 /** The server refuses the call, and would refuse it again. */
-export class Refused extends Data.TaggedError("Refused")<{ readonly code: string; readonly status: number }> {}
+export class CallRefused extends Data.TaggedError("Refused")<{ readonly code: string; readonly status: number }> {}
 
-export type Failure = KeyRefused | Unreachable | Refused
+export type Failure = KeyRefused | Unreachable | CallRefused
 
 /** The result of a claim (wire.md L): how many of the messages, from the first on, this connector may answer. */
 export interface Claim {
@@ -27,7 +27,7 @@ export interface Sent {
 }
 
 /** The time for one call. The server answers a send within 6 s, or with 503. */
-const PATIENCE_MS = 15_000
+const REQUEST_TIMEOUT_MS = 15_000
 const PAGE = 200
 /** The most pages of history that are read for one batch. A reply to a message follows it soon. */
 const MOST_PAGES = 10
@@ -69,7 +69,7 @@ export class ParleyApi extends Context.Service<ParleyApi, {
             method,
             headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
             redirect: "error",
-            signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]),
+            signal: AbortSignal.any([signal, AbortSignal.timeout(REQUEST_TIMEOUT_MS)]),
             ...(body === undefined ? {} : { body: JSON.stringify(body) })
           })
           return { response, text: await response.text() }
@@ -87,7 +87,7 @@ export class ParleyApi extends Context.Service<ParleyApi, {
         const seconds = Number(response.headers.get("retry-after") ?? Number.NaN)
         return yield* new Unreachable({ reason: code, retryAfterMs: seconds > 0 ? seconds * 1_000 : null })
       }
-      return yield* new Refused({ code, status })
+      return yield* new CallRefused({ code, status })
     })
 
     const read = <S extends Schema.ConstraintDecoder<unknown>>(schema: S) => {
@@ -136,7 +136,7 @@ export class ParleyApi extends Context.Service<ParleyApi, {
   }
 }
 
-const isGone = (failure: Failure): failure is Refused => failure._tag === "Refused" && (failure.status === 404 || failure.status === 410)
+const isGone = (failure: Failure): failure is CallRefused => failure._tag === "Refused" && (failure.status === 404 || failure.status === 410)
 
 const parse = (text: string): unknown => {
   try {

@@ -1,4 +1,4 @@
-import { fenced } from "#ground/wire/UntrustedText"
+import { fenced } from "#infrastructure/wire/UntrustedText"
 import type { Message } from "./Mail.ts"
 import type { Settings } from "./Settings.ts"
 

@@ -87,7 +87,7 @@ export type Settings =
 
 const decode = Schema.decodeUnknownResult(ConnectFile, { onExcessProperty: "error", errors: "all" })
 
-/** Reads the text of connect.json. A setting with an unknown name is refused, because it may be a misspelt bound. */
+/** Reads the text of connect.json. A setting with an unknown name is refused, because it may be a unknownSettings bound. */
 export const parseFile = (text: string): Result.Result<ConnectFile, string> => {
   let json: unknown
   try {

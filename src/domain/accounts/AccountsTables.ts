@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** Unfinished deletions and erasures. */
 export const accountsTables: ReadonlyArray<OwnedTable> = [

@@ -1,31 +1,31 @@
 import { Cause, Clock, Effect, Fiber, FiberSet, Layer } from "effect"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { LAST_BYTES_MILLIS } from "#ground/files/Blobs"
+import { LAST_BYTES_MILLIS } from "#infrastructure/files/Blobs"
 import { Groups } from "#domain/groups/Groups"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
-import { Connections } from "#domain/oauth/Connections"
+import { Grants } from "#domain/oauth/Grants"
 import { Mutes } from "#domain/mutes/Mutes"
-import { batchUpTo } from "#ground/cluster/Job"
-import { Unavailable } from "#ground/wire/WireError"
+import { batchUpTo } from "#infrastructure/cluster/Job"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { Presences } from "#domain/presence/Presences"
 import { Replies } from "#domain/replies/Replies"
 import { Sessions } from "#domain/agents/Sessions"
 import { Skills } from "#domain/agents/Skills"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { type Deletion, Deletions } from "#domain/agents/Deletions"
-import { Config } from "#ground/platform/Config"
-import { Ids } from "#ground/platform/Ids"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
 import { DeletionsRepo } from "./DeletionsRepo.ts"
 import { ErasuresRepo } from "./ErasuresRepo.ts"
 
 /** How long statements that began before an account's end, and nodes with a stale cache, may still write for the account. */
 const LATE_WRITES_MS = 60_000
 const AGAIN_MS = 30_000
-const AT_ONCE = 20
+const BATCH_ROWS = 20
 const ROWS_AT_ONCE = 1_000
 /** How long the answer to the deletion waits for the steps to finish. */
-const PATIENCE = "2 seconds"
+const ANSWER_TIMEOUT = "2 seconds"
 
 /**
  * The steps that follow the end of an account (wire.md G.12). Each step is idempotent. The statement that ends the account
@@ -38,7 +38,7 @@ const PATIENCE = "2 seconds"
 export const DeletionsLive = Layer.effect(
   Deletions,
   Effect.gen(function*() {
-    const connections = yield* Connections
+    const connections = yield* Grants
     const contacts = yield* Contacts
     const clock = yield* Clock.Clock
     const groups = yield* Groups
@@ -112,11 +112,11 @@ export const DeletionsLive = Layer.effect(
     return Deletions.of({
       begin: (deletion) =>
         FiberSet.run(begun, Effect.interruptible(Effect.catchCause(finish(deletion), complain))).pipe(
-          Effect.flatMap((fiber) => Effect.interruptible(Effect.timeoutOption(Fiber.await(fiber), PATIENCE))),
+          Effect.flatMap((fiber) => Effect.interruptible(Effect.timeoutOption(Fiber.await(fiber), ANSWER_TIMEOUT))),
           Effect.asVoid
         ),
       sweep: Effect.gen(function*() {
-        const due = yield* repo.due(now(), AT_ONCE)
+        const due = yield* repo.due(now(), BATCH_ROWS)
         let failed = 0
         for (const deletion of due) {
           // Postponed first, so that a deletion that keeps failing does not hold up the others.
@@ -127,7 +127,7 @@ export const DeletionsLive = Layer.effect(
           })
         }
         if (failed > 0) return yield* new Unavailable()
-        return batchUpTo(AT_ONCE)(due.length)
+        return batchUpTo(BATCH_ROWS)(due.length)
       })
     })
   })

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { Deletion } from "#domain/agents/Deletions"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** The rows of unfinished deletions. AgentsRepo writes each row in the statement that ends the account. */
 export class DeletionsRepo extends Context.Service<DeletionsRepo, {

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import { MASKED } from "#domain/agents/Agent"
-import { Database } from "#ground/database/Sql"
-import { type AgentTable, isAgentTable, Tables } from "#ground/database/Tables"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import { type AgentTable, isAgentTable, Tables } from "#infrastructure/database/Tables"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** Deletes the agent's rows in the tables in which it has few. The main statement deletes the rows of the last of these tables. */
 const fewOf = (tables: ReadonlyArray<AgentTable>): string => {
@@ -59,7 +59,7 @@ const patternOf = (address: string): string =>
 
 /**
  * The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. `batches` and `few` come
- * from the rooms that own the tables. The others are here, because they need more than the agent's id, or change several tables.
+ * from the modules that own the tables. The others are here, because they need more than the agent's id, or change several tables.
  */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   /** `undefined` if there never was such an account. */

@@ -1,7 +1,7 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { Config } from "#ground/platform/Config"
-import { Ids, sha256 } from "#ground/platform/Ids"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids, sha256 } from "#infrastructure/platform/Ids"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Sessions } from "./Sessions.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Agents } from "./Agents.ts"
@@ -23,7 +23,7 @@ export interface Issued {
   readonly apiKey: string
 }
 
-export type Refused = "email_taken" | "email_exhausted" | "handle_taken"
+export type AccountRefusal = "email_taken" | "email_exhausted" | "handle_taken"
 
 /**
  * Creates, changes and ends accounts. One statement ends a key. After its commit, all nodes drop the account
@@ -35,7 +35,7 @@ export class Accounts extends Context.Service<Accounts, {
   /** Whether a handle is taken, or ever was. */
   readonly isHandleTaken: (handle: string) => Effect.Effect<boolean, Unavailable>
   /** Creates an account with its first key, or returns the obstacle. May run in the caller's transaction. */
-  readonly create: (account: NewAccount) => Effect.Effect<Issued | Refused, Unavailable>
+  readonly create: (account: NewAccount) => Effect.Effect<Issued | AccountRefusal, Unavailable>
   /**
    * Replaces the key; undefined for a deleted account. May run in the caller's transaction. The caller must
    * call `keyReplaced` after the commit.
@@ -72,7 +72,7 @@ export class Accounts extends Context.Service<Accounts, {
 
       const create = Effect.fn("Accounts.create")(function*(
         account: NewAccount
-      ): Effect.fn.Return<Issued | Refused, Unavailable> {
+      ): Effect.fn.Return<Issued | AccountRefusal, Unavailable> {
         for (;;) {
           const apiKey = ids.apiKey()
           const agent = yield* repo.insert(

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
-import { Name } from "#ground/wire/Name"
-import { DateTimeString, iso, Text } from "#ground/wire/Text"
-import { WireError } from "#ground/wire/WireError"
+import { Name } from "#infrastructure/wire/Name"
+import { DateTimeString, iso, Text } from "#infrastructure/wire/Text"
+import { WireError } from "#infrastructure/wire/WireError"
 import { Skill } from "./Skill.ts"
 
 export type AgentId = string

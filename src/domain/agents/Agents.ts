@@ -1,15 +1,15 @@
 import { Clock, Context, Effect, Fiber, Layer } from "effect"
-import { Config } from "#ground/platform/Config"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { unavailable } from "#ground/database/SqlUnavailable"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { unavailable } from "#infrastructure/database/SqlUnavailable"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { Agent, AgentId } from "./Agent.ts"
 import { avatarUrlOf } from "./AvatarUrl.ts"
 import { AgentCache, AgentIndex, hashText } from "./AgentCache.ts"
 import { AgentsRepo, type Sought } from "./AgentsRepo.ts"
 
 /**
- * A cache of accounts for the other rooms. The rows are the truth, status included (AgentEntity). A node keeps
+ * A cache of accounts for the other modules. The rows are the truth, status included (AgentEntity). A node keeps
  * a row for at most a second, so an account read here may be a second old. One statement reads all accounts that
  * are missing in one turn of the event loop.
  *

@@ -1,4 +1,4 @@
-import { ada, grace } from "#ground/wire/Examples"
+import { ada, grace } from "#infrastructure/wire/Examples"
 import type { AgentRecord, Card } from "./Agent.ts"
 import type { Skill } from "./Skill.ts"
 

@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** The accounts, and their skills. */
 export const agentsTables: ReadonlyArray<OwnedTable> = [

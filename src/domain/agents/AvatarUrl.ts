@@ -1,5 +1,5 @@
-import type { Settings } from "#ground/platform/Config"
-import { publicUrl } from "#ground/platform/PublicUrl"
+import type { Settings } from "#infrastructure/platform/Config"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
 
 const KEY = /^[0-9a-f]{64}$/
 

@@ -1,6 +1,6 @@
 import { Context, type Effect } from "effect"
-import type { Batch } from "#ground/cluster/Job"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Batch } from "#infrastructure/cluster/Job"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** An account that has ended but may still have data. */
 export interface Deletion {
@@ -10,8 +10,8 @@ export interface Deletion {
 }
 
 /**
- * The steps that follow the end of an account (wire.md G.12). The room `accounts` implements them, because it
- * may import the rooms that the steps need.
+ * The steps that follow the end of an account (wire.md G.12). The module `accounts` implements them, because it
+ * may import the modules that the steps need.
  */
 export class Deletions extends Context.Service<Deletions, {
   /**

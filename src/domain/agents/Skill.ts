@@ -1,7 +1,7 @@
 import { Schema } from "effect"
-import { Name } from "#ground/wire/Name"
-import { exactSize } from "#ground/wire/Size"
-import { Text } from "#ground/wire/Text"
+import { Name } from "#infrastructure/wire/Name"
+import { exactSize } from "#infrastructure/wire/Size"
+import { Text } from "#infrastructure/wire/Text"
 
 const MAX_SKILLS = 16
 /** The most bytes of JSON that the skills of one agent may have together. */

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer, Schema } from "effect"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Skill, tagsOf } from "./Skill.ts"
 

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { BlobParts } from "#ground/files/BlobParts"
-import { objectOfFile, type StorageUnavailable, uploadOfFile } from "#ground/files/Blobs"
-import { isAgentTable, Tables } from "#ground/database/Tables"
+import { BlobParts } from "#infrastructure/files/BlobParts"
+import { objectOfFile, type StorageUnavailable, uploadOfFile } from "#infrastructure/files/Blobs"
+import { isAgentTable, Tables } from "#infrastructure/database/Tables"
 import { exportedFiles, type ExportedFile } from "./AgentTables.ts"
 
 /** A place in a file of an export: the key of the last row that was read. */

@@ -1,4 +1,4 @@
-import { type ExportFile, isAgentTable, type OwnedTable } from "#ground/database/Tables"
+import { type ExportFile, isAgentTable, type OwnedTable } from "#infrastructure/database/Tables"
 
 export interface ExportedFile extends ExportFile {
   readonly table: string
@@ -18,7 +18,7 @@ const placeOf = ({ name }: ExportedFile): number => {
   return place === -1 ? ORDER.length : place
 }
 
-/** The files of an export, in the order in which they are written. They come from the rooms that own the tables. */
+/** The files of an export, in the order in which they are written. They come from the modules that own the tables. */
 export const exportedFiles = (tables: ReadonlyArray<OwnedTable>): ReadonlyArray<ExportedFile> =>
   tables.filter(isAgentTable)
     .flatMap(({ exports, table }) => exports.map((file): ExportedFile => ({ ...file, table })))

@@ -4,12 +4,12 @@ import type { SqlError } from "effect/sql"
 import { createReadStream, existsSync } from "node:fs"
 import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
 import * as path from "node:path"
-import { syncTree } from "#ground/database/Pglite"
-import type { OnlineBackup } from "#ground/database/Sql"
-import { unlessMissing } from "#ground/files/Missing"
-import { filesAt, type TarEntries, writeTar } from "#ground/files/Tar"
-import { RESTORING } from "#ground/platform/disk/DataDir"
-import { makeFolder, reasonOf } from "#ground/platform/disk/Folder"
+import { syncTree } from "#infrastructure/database/Pglite"
+import type { OnlineBackup } from "#infrastructure/database/Sql"
+import { unlessMissing } from "#infrastructure/files/Missing"
+import { filesAt, type TarEntries, writeTar } from "#infrastructure/files/Tar"
+import { RESTORING } from "#infrastructure/platform/disk/DataDir"
+import { makeFolder, reasonOf } from "#infrastructure/platform/disk/Folder"
 
 /** A backup cannot be made or restored where the operator wants it. */
 export class BackupRefused extends Data.TaggedError("BackupRefused")<{ readonly message: string }> {}

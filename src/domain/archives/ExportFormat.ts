@@ -1,4 +1,4 @@
-import { type OwnedTable, SAME, SELF } from "#ground/database/Tables"
+import { type OwnedTable, SAME, SELF } from "#infrastructure/database/Tables"
 import { elsewhere, exportedFiles, notExported } from "./AgentTables.ts"
 
 const list = (reasons: Readonly<Record<string, string>>): string =>

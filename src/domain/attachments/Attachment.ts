@@ -1,5 +1,5 @@
-import { keptMediaType, parseMediaType } from "#ground/wire/MediaType"
-import { WireError } from "#ground/wire/WireError"
+import { keptMediaType, parseMediaType } from "#infrastructure/wire/MediaType"
+import { WireError } from "#infrastructure/wire/WireError"
 
 export const MAX_ATTACHMENT_BYTES = 26_214_400
 
@@ -28,14 +28,14 @@ export const contentTypeOf = (text: string): string | undefined => {
 }
 
 /** The agents that a file is for: one agent, or the members of one group. */
-export type Scope =
+export type AttachmentScope =
   | { readonly _tag: "Agent"; readonly agentId: string }
   | { readonly _tag: "Group"; readonly groupId: string }
 
 export interface Attachment {
   readonly id: string
   readonly uploaderId: string
-  readonly scope: Scope
+  readonly scope: AttachmentScope
   readonly filename: string
   readonly contentType: string
   readonly size: number
@@ -46,7 +46,7 @@ export interface Attachment {
 }
 
 /** Whether a file that was announced for `scope` may be sent to `target`. */
-export const isWithin = (scope: Scope, target: Scope): boolean =>
+export const isWithin = (scope: AttachmentScope, target: AttachmentScope): boolean =>
   scope._tag === "Agent"
     ? target._tag === "Agent" && scope.agentId === target.agentId
     : target._tag === "Group" && scope.groupId === target.groupId

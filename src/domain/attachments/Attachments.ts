@@ -10,12 +10,12 @@ import {
 } from "#domain/messages/SendErrors"
 import type { GroupDeleted } from "#domain/messages/GroupDeletion"
 import { GroupReads } from "#domain/messages/GroupReads"
-import { Blobs, LAST_BYTES_MILLIS, objectOfFile, type StorageUnavailable, type Verdict } from "#ground/files/Blobs"
-import { Config } from "#ground/platform/Config"
+import { Blobs, LAST_BYTES_MILLIS, objectOfFile, type StorageUnavailable, type Verdict } from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import { NotFound, type Unavailable, ValidationFailed } from "#ground/wire/WireError"
-import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { NotFound, type Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { type Attachment, isWithin, QuotaExceeded, type AttachmentScope } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
 
 /** The announcement of a file. */
@@ -78,7 +78,7 @@ export class Attachments extends Context.Service<Attachments, {
    */
   readonly use: (
     senderId: string,
-    target: Scope,
+    target: AttachmentScope,
     id: string,
     asks: (isAsked: boolean) => void
   ) => Effect.Effect<void, AttachmentRefusal>
@@ -103,7 +103,7 @@ export class Attachments extends Context.Service<Attachments, {
       const scopeOf = Effect.fnUntraced(function*(
         uploaderId: string,
         to: NewUpload["to"]
-      ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable> {
+      ): Effect.fn.Return<AttachmentScope, AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable> {
         if (to._tag === "Group") {
           yield* groups.admit(to.groupId, uploaderId)
           return to

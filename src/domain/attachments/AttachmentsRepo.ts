@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
-import type { Attachment, Scope } from "./Attachment.ts"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import type { Attachment, AttachmentScope } from "./Attachment.ts"
 
 export type Reservation = "made" | "blocked" | "full"
 
@@ -150,7 +150,7 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
   )
 }
 
-const scopeOf = (row: Row): Scope =>
+const scopeOf = (row: Row): AttachmentScope =>
   row.recipient_id === null
     ? { _tag: "Group", groupId: row.group_id ?? "" }
     : { _tag: "Agent", agentId: row.recipient_id }

@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
 /** Files of messages, and how many bytes each agent has stored. */
 export const attachmentsTables: ReadonlyArray<OwnedTable> = [

@@ -3,10 +3,10 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
 import { Budgets } from "#domain/auth/Budgets"
-import { Blobs, RangeNotSatisfiable, type SignedFiles } from "#ground/files/Blobs"
-import { isKnown, rangeOf } from "#ground/wire/Conditional"
-import { LargeReads } from "#ground/rates/LargeReads"
-import { toResponse } from "#ground/wire/WireErrors"
+import { Blobs, RangeNotSatisfiable, type SignedFiles } from "#infrastructure/files/Blobs"
+import { isKnown, rangeOf } from "#infrastructure/wire/Conditional"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { toResponse } from "#infrastructure/wire/WireErrors"
 
 /** The token of a signed URL, which is the last segment of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>

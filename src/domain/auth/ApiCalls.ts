@@ -1,10 +1,10 @@
 import { Effect } from "effect"
 import { Headers, type HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
-import type { ServerRequest } from "#ground/http/ServerRequest"
-import { BufferedRequest } from "#ground/http/BufferedRequest"
+import type { ServerRequest } from "#infrastructure/http/ServerRequest"
+import { BufferedRequest } from "#infrastructure/http/BufferedRequest"
 import { Counted } from "./Budgets.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
-import { InternalError, NotFound, type WireFailure } from "#ground/wire/WireError"
+import { InternalError, NotFound, type WireFailure } from "#infrastructure/wire/WireError"
 
 /** A refusal by the API, with the code, message and details of its body. */
 export interface Refusal extends Pick<WireFailure, "code" | "message" | "details"> {

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { sha256 } from "#ground/platform/Ids"
-import { Unauthorized, type Unavailable } from "#ground/wire/WireError"
+import { sha256 } from "#infrastructure/platform/Ids"
+import { Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
 
 /** A key and its hash take some 300 bytes. */
 const MAX_HASHES = 10_000

@@ -1,19 +1,19 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
-import { ServerRequest } from "#ground/http/ServerRequest"
-import { addressKey, addressOf, networksOf } from "#ground/http/ClientAddress"
-import { Config } from "#ground/platform/Config"
-import { isProbe } from "#ground/platform/Metrics"
-import { LargeAnswer, LargeReads } from "#ground/rates/LargeReads"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { Charge, RateState } from "#ground/rates/RateRule"
-import { bearerOf } from "#ground/wire/Bearer"
-import { RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { ServerRequest } from "#infrastructure/http/ServerRequest"
+import { addressKey, addressOf, networksOf } from "#infrastructure/http/ClientAddress"
+import { Config } from "#infrastructure/platform/Config"
+import { isProbe } from "#infrastructure/platform/Metrics"
+import { LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { Charge, RateState } from "#infrastructure/rates/RateRule"
+import { bearerOf } from "#infrastructure/wire/Bearer"
+import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 
 /**
  * Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip
- * (`RateLimits.owing`).
+ * (`RateLimits.takeTogether`).
  */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
@@ -78,7 +78,7 @@ export class Budgets extends Context.Service<Budgets, {
         return Effect.withFiber((fiber) => {
           if (fiber.getRef(Counted)) return bounded
           return Context.get(endpoint.annotations, OwnBudget)
-            ? limits.owing({ key, rule }, bounded)
+            ? limits.takeTogether({ key, rule }, bounded)
             : Effect.andThen(limits.take(rule, key), bounded)
         })
       }

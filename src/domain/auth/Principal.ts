@@ -1,6 +1,6 @@
 import { Context, type Effect } from "effect"
 import type { Agent } from "#domain/agents/Agent"
-import type { Unauthorized, Unavailable } from "#ground/wire/WireError"
+import type { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 
 /** The agent for which a request is made. Code that serves the request gets this object, never the agent's key. */
 export interface Principal {

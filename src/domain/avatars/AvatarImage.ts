@@ -1,12 +1,12 @@
 import { Effect, Semaphore } from "effect"
 import type { Sharp, SharpOptions } from "sharp"
-import { Config } from "#ground/platform/Config"
-import { Unavailable, WireError } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { Unavailable, WireError } from "#infrastructure/wire/WireError"
 
 export const MAX_AVATAR_BYTES = 5_242_880
 const SIDE = 512
 /** Pictures rendered at once, each by one thread. `WAITING` bounds the pictures being rendered or waiting, together. */
-const AT_ONCE = 2
+const MAX_CONCURRENT_DECODES = 2
 const WAITING = 32
 const SECONDS = 10
 
@@ -64,7 +64,7 @@ const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
  */
 export const makeAvatarImage = Effect.gen(function*() {
   const { LIMITS_AVATAR_PIXELS: maxPixels, LIMITS_AVATAR_SIDE: minSide } = yield* Config
-  const turn = yield* Semaphore.make(AT_ONCE)
+  const turn = yield* Semaphore.make(MAX_CONCURRENT_DECODES)
   let waiting = 0
 
   const render = Effect.fnUntraced(function*(bytes: Buffer): Effect.fn.Return<Buffer, ImageRefusal> {

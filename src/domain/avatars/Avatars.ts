@@ -1,10 +1,10 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { Blobs, type StorageUnavailable } from "#ground/files/Blobs"
-import { Config } from "#ground/platform/Config"
-import { sha256 } from "#ground/platform/Ids"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import { RateLimits } from "#ground/rates/RateLimits"
-import { NotFound, type RateLimited, Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { Blobs, type StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
+import { sha256 } from "#infrastructure/platform/Ids"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { NotFound, type RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Sessions } from "#domain/agents/Sessions"
 import { Agents } from "#domain/agents/Agents"
 import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
@@ -72,7 +72,7 @@ export class Avatars extends Context.Service<Avatars, {
 
       const counted = <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>): Effect.Effect<A, E | RateLimited, R> =>
         Effect.flatMap(limits.take(rate, agentId), (place) =>
-          Effect.onError(write, () => Effect.sync(() => limits.giveBack(rate, agentId, place))))
+          Effect.onError(write, () => Effect.sync(() => limits.refund(rate, agentId, place))))
 
       const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
         const key = sha256(image).toString("hex")

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** A picture that is being removed cannot be stored again until its removal is done. */
 const KEEP = `

@@ -1,4 +1,4 @@
-import type { OwnedTable } from "#ground/database/Tables"
+import type { OwnedTable } from "#infrastructure/database/Tables"
 
 /** The pictures in the store. */
 export const avatarsTables: ReadonlyArray<OwnedTable> = [

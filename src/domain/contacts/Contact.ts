@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { AgentStatusSchema } from "#domain/agents/Agent"
-import { DateTimeString, Text } from "#ground/wire/Text"
-import { WireError } from "#ground/wire/WireError"
+import { DateTimeString, Text } from "#infrastructure/wire/Text"
+import { WireError } from "#infrastructure/wire/WireError"
 
 /** An agent in the caller's contact list (wire.md C.1). The other agent is not notified, and its own list does not change. */
 export const Contact = Schema.Struct({

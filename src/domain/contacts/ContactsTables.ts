@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** The contacts, blocks and reports of agents. */
 export const contactsTables: ReadonlyArray<OwnedTable> = [

@@ -1,11 +1,11 @@
 import { Effect } from "effect"
 import { type Head, HEADS } from "#domain/deliveries/DeliveriesRepo"
-import { Database } from "#ground/database/Sql"
-import { countStored } from "#ground/platform/Metrics"
+import { Database } from "#infrastructure/database/Sql"
+import { countStored } from "#infrastructure/platform/Metrics"
 import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
-import type { Locks } from "#ground/database/BlockedItems"
+import type { Locks } from "#infrastructure/database/LockWaiters"
 import {
-  type Held,
+  type LockHolder,
   heldIn,
   holdersOf,
   inputOf,
@@ -266,7 +266,7 @@ const HELD = [
  * recipient's inbox.
  */
 export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> => {
-  const held = database.raw<Held>("append_held", HELD)
+  const held = database.raw<LockHolder>("append_held", HELD)
   return {
     of: ({ conversationId, recipientId }) => [conversationId, recipientId],
     held: (batch) =>

@@ -1,8 +1,8 @@
 import { Schema } from "effect"
 import { createHmac } from "node:crypto"
 import type { Draft } from "#domain/messages/Message"
-import { DateTimeString } from "#ground/wire/Text"
-import { WireError } from "#ground/wire/WireError"
+import { DateTimeString } from "#infrastructure/wire/Text"
+import { WireError } from "#infrastructure/wire/WireError"
 
 export type ConversationId = string
 

@@ -2,8 +2,8 @@ import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
-import { StorageUnavailable } from "#ground/files/Blobs"
-import { Unauthorized, Unavailable } from "#ground/wire/WireError"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import {
   AgentRestricted,
   AttachmentNotFound,

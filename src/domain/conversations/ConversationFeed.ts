@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
+import { Database } from "#infrastructure/database/Sql"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
-import { Secrets } from "#ground/database/Secrets"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Secrets } from "#infrastructure/database/Secrets"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { makeDirectIds } from "./Conversation.ts"
 
 /** A conversation, and optionally one of its messages, whose progress is requested. */
@@ -70,7 +70,7 @@ export interface Following {
 }
 
 /**
- * Reads the committed messages of direct conversations in order, for rooms that derive something from them. The caller
+ * Reads the committed messages of direct conversations in order, for modules that derive something from them. The caller
  * must check access.
  */
 export class ConversationFeed extends Context.Service<ConversationFeed, {

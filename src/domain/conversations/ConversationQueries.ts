@@ -5,12 +5,12 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import type { GroupDeleted } from "#domain/messages/GroupDeletion"
 import { Groups } from "#domain/groups/Groups"
 import { type GroupCard, GroupReads, isGroupId } from "#domain/messages/GroupReads"
-import { type Page, pageOf, type PageQuery } from "#ground/wire/Page"
-import { iso, isoOrNull } from "#ground/wire/Text"
-import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { iso, isoOrNull } from "#infrastructure/wire/Text"
+import type { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
-import { type HistoryRange, type HistoryRow, type ListedConversation, type Participation, ReadingRepo } from "./ReadingRepo.ts"
+import { type HistoryRange, type HistoryRow, type ListedConversation, type Participation, HistoryRepo } from "./HistoryRepo.ts"
 import { Listing } from "./Listing.ts"
 import { messageJson, MessageNotFound, type MessagePosition, renderMessage, type StoredMessage } from "#domain/messages/Message"
 
@@ -57,7 +57,7 @@ export interface ConversationQueries {
 /** The part of `Conversations` that does not change the order of messages. */
 export const makeConversationQueries = Effect.gen(function*() {
   const clock = yield* Clock.Clock
-  const repo = yield* ReadingRepo
+  const repo = yield* HistoryRepo
   const agents = yield* Agents
   const deliveries = yield* Deliveries
   const groups = yield* Groups

@@ -11,17 +11,17 @@ import { Deliveries, LAST_COMMITS } from "#domain/deliveries/Deliveries"
 import type { GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import { GroupReads, isGroupId } from "#domain/messages/GroupReads"
-import { Config } from "#ground/platform/Config"
-import { laneOf, makeCommitQueue } from "#ground/database/CommitQueue"
-import { Ids } from "#ground/platform/Ids"
-import { RateLimits } from "#ground/rates/RateLimits"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import type { RateRule } from "#ground/rates/RateRule"
-import * as Procedures from "#ground/cluster/Procedures"
-import { Secrets } from "#ground/database/Secrets"
-import { Database } from "#ground/database/Sql"
-import { AnswerTimeout } from "#ground/database/SqlPostgres"
-import { HELD_MS, type RateLimited, Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
+import { Ids } from "#infrastructure/platform/Ids"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { Database } from "#infrastructure/database/Sql"
+import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { HELD_MS, type RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { makeAppend, makeAppendLocks } from "./Append.ts"
 import { type Append, type Appended, makeDirectIds } from "./Conversation.ts"
@@ -38,7 +38,7 @@ import {
 import { makeSendQueues } from "#domain/messages/SendQueues"
 import type { Sent } from "#domain/messages/Sent"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
-import { ReadingRepo } from "./ReadingRepo.ts"
+import { HistoryRepo } from "./HistoryRepo.ts"
 import { type ContentTooLarge, type Draft, messageJson, type MessageSender, renderMessage } from "#domain/messages/Message"
 import { makeConversationQueries, type ConversationQueries } from "./ConversationQueries.ts"
 import { makeTyping, type Pair, type Typing } from "./Typing.ts"
@@ -52,7 +52,7 @@ export interface Sender {
 }
 
 /** The addressee of a send. */
-export type Target =
+export type SendTarget =
   | { readonly _tag: "Direct"; readonly handle: string }
   | { readonly _tag: "Conversation"; readonly id: string }
 
@@ -74,7 +74,7 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
 /** Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the conversation. */
 export class Conversations extends Context.Service<Conversations, ConversationQueries & Pick<Typing, "typing"> & {
   /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
-  readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<SendAnswer, SendError>
+  readonly send: (sender: Sender, target: SendTarget, draft: Draft) => Effect.Effect<SendAnswer, SendError>
   /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
   /**
@@ -95,7 +95,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
       const clock = yield* Clock.Clock
       const config = yield* Config
       const repo = yield* ConversationsRepo
-      const reads = yield* ReadingRepo
+      const reads = yield* HistoryRepo
       const agents = yield* Agents
       const liveAgents = yield* LiveAgents
       const attachments = yield* Attachments
@@ -177,7 +177,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
       }
 
       const actors = yield* makeSendQueues("conversation", ConversationActor.make(deps))
-      const client = yield* Procedures.make(ConversationEntity, {
+      const client = yield* EntityRpc.make(ConversationEntity, {
         Send: { run: (conversationId, { command }) => actors.of(conversationId).send(command) },
         Block: {
           run: (conversationId, { command }) =>
@@ -228,7 +228,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         )
 
       /** Whether a send to this target goes to the conversation of a message that the sender has sent before. */
-      const leadsTo = Effect.fnUntraced(function*(sender: Sender, target: Target, conversationId: string) {
+      const leadsTo = Effect.fnUntraced(function*(sender: Sender, target: SendTarget, conversationId: string) {
         if (target._tag === "Conversation") return target.id === conversationId
         const recipient = yield* agents.byHandle(target.handle)
         if (recipient !== undefined) return directId(sender.id, recipient.id) === conversationId
@@ -237,7 +237,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         return counterpartyId !== null && (yield* agents.byIds([counterpartyId])).get(counterpartyId)?.handle === target.handle
       })
 
-      const replayed = (sender: Sender, target: Target, sent: Sent): Effect.Effect<SendAnswer, Unavailable> => {
+      const replayed = (sender: Sender, target: SendTarget, sent: Sent): Effect.Effect<SendAnswer, Unavailable> => {
         const { conversation_id } = JSON.parse(sent.body) as { readonly conversation_id: string }
         return Effect.map(leadsTo(sender, target, conversation_id), (isSame) => isSame ? sent : { ...sent, isElsewhere: true })
       }
@@ -280,7 +280,7 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         })
       }
 
-      const send = (sender: Sender, target: Target, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
+      const send = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
         Effect.matchEffect(limits.take(rate, sender.id), {
           onFailure: (limited) => Effect.flatMap(unlessReplay(sender, draft, limited), (sent) => replayed(sender, target, sent)),
           onSuccess: (state) => {
@@ -292,13 +292,13 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
               {
                 onFailure: (failure) => {
                   // A send that the group's own limit refuses does not count against the sender's limit.
-                  if (failure._tag === "RateLimited") limits.giveBack(rate, sender.id, state)
+                  if (failure._tag === "RateLimited") limits.refund(rate, sender.id, state)
                   return Effect.fail(failure)
                 },
                 onSuccess: (sent): Effect.Effect<SendAnswer, Unavailable> => {
                   if (sent.created) return Effect.succeed(sent)
                   // A replay does not count, and only now is it clear that the send is a replay.
-                  limits.giveBack(rate, sender.id, state)
+                  limits.refund(rate, sender.id, state)
                   return replayed(sender, target, sent)
                 }
               }

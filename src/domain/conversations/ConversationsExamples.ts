@@ -1,5 +1,5 @@
 import { card } from "#domain/agents/AgentsExamples"
-import { CONVERSATION_ID, GROUP_ID } from "#ground/wire/Examples"
+import { CONVERSATION_ID, GROUP_ID } from "#infrastructure/wire/Examples"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { reply } from "./MessagesExamples.ts"
 

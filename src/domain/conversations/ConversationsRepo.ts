@@ -1,10 +1,10 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { AgentStatus, Policy } from "#domain/agents/Agent"
-import { MadeWithin } from "#ground/database/DatabaseClock"
-import { requestId } from "#ground/platform/RequestId"
-import { Database } from "#ground/database/Sql"
+import { MadeWithin } from "#infrastructure/database/DatabaseClock"
+import { requestId } from "#infrastructure/platform/RequestId"
+import { Database } from "#infrastructure/database/Sql"
 import { intoOutbox, mayHook } from "#domain/messages/Outbox"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
 
@@ -167,7 +167,7 @@ export interface BlockChange {
 
 /**
  * The SQL with which sends and blocks are decided and committed. The batch statement is in Append.ts, and the SQL of
- * reads in ReadingRepo.ts.
+ * reads in HistoryRepo.ts.
  */
 export class ConversationsRepo extends Context.Service<ConversationsRepo, {
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { ContentTooLarge, type Draft } from "#domain/messages/Message"
-import { isStorable } from "#ground/wire/Text"
-import { ValidationFailed } from "#ground/wire/WireError"
+import { isStorable } from "#infrastructure/wire/Text"
+import { ValidationFailed } from "#infrastructure/wire/WireError"
 import type { SendBody } from "./MessagesApi.ts"
 
 /** Encodes content and metadata for storage. Fails if the content is empty or both together are too large (wire.md C.6). */

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { CursorId } from "#ground/wire/Page"
+import { CursorId } from "#infrastructure/wire/Page"
 import type { MessageType } from "#domain/messages/Message"
 
 const LABELS: Readonly<Record<MessageType, string>> = {

@@ -1,4 +1,4 @@
-import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "#ground/wire/Examples"
+import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 import type { Message, SyncRow } from "#domain/messages/Message"
 
 /** The body that ada sends. */

@@ -1,13 +1,13 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import * as Endpoints from "#ground/http/Endpoints"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { REPLAYED } from "#domain/idempotency/Idempotency"
-import { Config } from "#ground/platform/Config"
-import { confirm } from "#ground/wire/Confirmation"
-import { ValidationFailed } from "#ground/wire/WireError"
-import { Conversations, type SendAnswer, type Target } from "./Conversations.ts"
+import { Config } from "#infrastructure/platform/Config"
+import { confirm } from "#infrastructure/wire/Confirmation"
+import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Conversations, type SendAnswer, type SendTarget } from "./Conversations.ts"
 import { draftOf } from "./DraftOf.ts"
 import { messagePage } from "#domain/messages/MessagePage"
 import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
@@ -16,7 +16,7 @@ import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
 const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
   HttpServerResponse.text(text, { status, contentType: "application/json", ...(headers === undefined ? {} : { headers }) })
 
-const targetOf = (body: typeof SendBody.Type): Target | ValidationFailed => {
+const targetOf = (body: typeof SendBody.Type): SendTarget | ValidationFailed => {
   if (body.to !== undefined && body.conversation_id !== undefined) {
     return ValidationFailed.field("to", "cannot be combined with conversation_id: name one of them")
   }

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { Database } from "#ground/database/Sql"
+import { Database } from "#infrastructure/database/Sql"
 import { BY_KEY, inputOf, isKnown } from "#domain/messages/BatchStatement"
 import { mayHook } from "#domain/messages/Outbox"
 import type { Append } from "./Conversation.ts"

@@ -1,8 +1,8 @@
 import { Clock, Effect } from "effect"
 import { GroupReads } from "#domain/messages/GroupReads"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { LiveAgents } from "#domain/push/LiveAgents"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { ConversationNotFound } from "./Conversation.ts"
 import type { UnblockCommand } from "./ConversationEntity.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
@@ -58,7 +58,7 @@ export const makeTyping = Effect.fnUntraced(function*(participation: Conversatio
     typing: Effect.fnUntraced(function*(agentId, handle, conversationId, event) {
       const frame = JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })
       for (const to of yield* receiversOf(agentId, conversationId)) {
-        liveAgents.tell(to, { _tag: "Event", frame, about: { senderId: agentId, conversationId } })
+        liveAgents.push(to, { _tag: "Event", frame, about: { senderId: agentId, conversationId } })
       }
     }),
     forgetReceivers: (conversationId, { agentId, blockedId }) => {

@@ -1,7 +1,7 @@
 import { Clock, Effect, Exit, type Scope } from "effect"
-import type { Locks } from "#ground/database/BlockedItems"
-import { laneOf, makeCommitQueue } from "#ground/database/CommitQueue"
-import { AnswerTimeout } from "#ground/database/SqlPostgres"
+import type { Locks } from "#infrastructure/database/LockWaiters"
+import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
+import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
 import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 
 const LANES = 1

@@ -4,11 +4,11 @@ import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#domain/messages/Message"
 import { GroupReads } from "#domain/messages/GroupReads"
-import { makeCommitQueue, turn } from "#ground/database/CommitQueue"
-import { requestIdOf } from "#ground/platform/RequestId"
-import { Secrets } from "#ground/database/Secrets"
-import { Database } from "#ground/database/Sql"
-import { Forbidden, Unavailable } from "#ground/wire/WireError"
+import { makeCommitQueue, turn } from "#infrastructure/database/CommitQueue"
+import { requestIdOf } from "#infrastructure/platform/RequestId"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { Database } from "#infrastructure/database/Sql"
+import { Forbidden, Unavailable } from "#infrastructure/wire/WireError"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
 import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark, type ReadSlice, SLICE_ROWS, type WaitingPage } from "./DeliveriesRepo.ts"
@@ -164,7 +164,7 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const tellSender = (read: Mark, handle: string, change: ReadChange): void => {
         const payload = toReadReceipt({ ...change, conversationId: read.conversationId, at: read.at }, handle)
-        liveAgents.tell(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
+        liveAgents.push(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
       }
 
       const find = (agentId: string, messageId: string) => repo.find(agentId, messageId)

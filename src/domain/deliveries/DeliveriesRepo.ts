@@ -1,11 +1,11 @@
 import { Context, Effect, Layer } from "effect"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
-import type { Locks } from "#ground/database/BlockedItems"
-import { Database } from "#ground/database/Sql"
-import { type Held, heldIn, holdersOf, inputOf } from "#domain/messages/BatchStatement"
+import type { Locks } from "#infrastructure/database/LockWaiters"
+import { Database } from "#infrastructure/database/Sql"
+import { type LockHolder, heldIn, holdersOf, inputOf } from "#domain/messages/BatchStatement"
 import { intoOutbox, mayHook } from "#domain/messages/Outbox"
 import type { SqlError } from "effect/sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** An undelivered envelope with its message. */
 export interface Pending {
@@ -390,7 +390,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           | { edge: number }
         )
       >("read", READ)
-      const held = database.raw<Held>("inbox_held", heldIn("inboxes", "agent_id", "$1::text[]"))
+      const held = database.raw<LockHolder>("inbox_held", heldIn("inboxes", "agent_id", "$1::text[]"))
       const heads = database.prepared<Head>("inbox_heads", HEADS)
       const has = database.prepared("has_envelope", HAS)
       const find = database.prepared<

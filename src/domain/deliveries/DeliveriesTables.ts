@@ -1,4 +1,4 @@
-import { LARGE, type OwnedTable, SAME, SELF, SMALL } from "#ground/database/Tables"
+import { LARGE, type OwnedTable, SAME, SELF, SMALL } from "#infrastructure/database/Tables"
 import { shownColumns } from "#domain/messages/MessagesTables"
 
 /** Inboxes, and the envelopes in them. */

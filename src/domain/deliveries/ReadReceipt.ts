@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { DateTimeString, iso } from "#ground/wire/Text"
+import { DateTimeString, iso } from "#infrastructure/wire/Text"
 
 /**
  * The receipt for a sender whose messages a recipient has read (wire.md E.5): the payload of

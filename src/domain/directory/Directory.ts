@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { displayNameOf } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { type Page, pageOf, type PageQuery } from "#ground/wire/Page"
-import { iso } from "#ground/wire/Text"
-import type { Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { iso } from "#infrastructure/wire/Text"
+import type { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { type DirectoryEntry, LIMIT, MAX } from "./DirectoryApi.ts"
 import { DirectoryRepo } from "./DirectoryRepo.ts"
 

@@ -2,11 +2,11 @@ import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
-import { addressKey, addressOf } from "#ground/http/ClientAddress"
-import { Config } from "#ground/platform/Config"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { RateRule } from "#ground/rates/RateRule"
-import { RateLimited } from "#ground/wire/WireError"
+import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
+import { Config } from "#infrastructure/platform/Config"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import { RateLimited } from "#infrastructure/wire/WireError"
 
 /**
  * How often an agent may search the directory per minute and per 24 hours, and how often an IP address may per minute

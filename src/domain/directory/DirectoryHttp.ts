@@ -1,8 +1,8 @@
 import { Effect } from "effect"
-import * as Endpoints from "#ground/http/Endpoints"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
-import { figuresOf } from "#ground/wire/Page"
-import { ValidationFailed } from "#ground/wire/WireError"
+import { figuresOf } from "#infrastructure/wire/Page"
+import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Directory } from "./Directory.ts"
 import { DirectoryApi } from "./DirectoryApi.ts"
 

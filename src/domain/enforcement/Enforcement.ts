@@ -1,10 +1,10 @@
 import { Cause, Clock, Context, Effect, Layer } from "effect"
 import type { AgentId } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { Config } from "#ground/platform/Config"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { Config } from "#infrastructure/platform/Config"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 import { type Grounds, judge, type Thresholds, thresholdsOf } from "./EnforcementPolicy.ts"
 

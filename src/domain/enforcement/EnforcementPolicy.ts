@@ -1,4 +1,4 @@
-import type { Settings } from "#ground/platform/Config"
+import type { Settings } from "#infrastructure/platform/Config"
 
 /** How many blocks or reports within a window restrict or suspend an agent (wire.md G.8). Windows are in milliseconds. */
 export interface Thresholds {

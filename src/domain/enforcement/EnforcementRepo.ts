@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { Counted } from "./EnforcementPolicy.ts"
 
 /** The data of an agent for an evaluation, from one snapshot. */

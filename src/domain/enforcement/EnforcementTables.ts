@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** Agents whose groups or counts enforcement has still to look at. */
 export const enforcementTables: ReadonlyArray<OwnedTable> = [

@@ -2,8 +2,8 @@ import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { Groups } from "#domain/groups/Groups"
-import { type Batch, batchUpTo, job } from "#ground/cluster/Job"
-import { Unavailable } from "#ground/wire/WireError"
+import { type Batch, batchUpTo, job } from "#infrastructure/cluster/Job"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
 
@@ -17,7 +17,7 @@ const LOOK = "400 millis"
  * takes time.
  */
 const OVERLAP_MS = 30_000
-const AT_ONCE = 500
+const BATCH_ROWS = 500
 
 /**
  * Applies the suspensions that another node or an operator's command made: removes the account from the cache (Agents)
@@ -45,7 +45,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
         const seen = new Map<string, number>()
         let after: Suspended = { id: "", suspendedAt: Math.min(looked, now) - OVERLAP_MS }
         for (;;) {
-          const some = yield* repo.suspendedSince(after, AT_ONCE)
+          const some = yield* repo.suspendedSince(after, BATCH_ROWS)
           for (const one of some) {
             const { id, suspendedAt } = one
             seen.set(id, suspendedAt)
@@ -54,14 +54,14 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
             liveAgents.live(id)?.disconnect(SUSPENDED)
             after = one
           }
-          if (some.length < AT_ONCE) break
+          if (some.length < BATCH_ROWS) break
         }
         known = seen
         looked = now
       })
 
       const handOver = Effect.gen(function*() {
-        const some = yield* repo.handovers(AT_ONCE)
+        const some = yield* repo.handovers(BATCH_ROWS)
         let failed = 0
         for (const { agentId, since } of some) {
           yield* groups.replaceAdmin(agentId).pipe(
@@ -75,7 +75,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
           )
         }
         if (failed > 0) return yield* new Unavailable()
-        return batchUpTo(AT_ONCE)(some.length)
+        return batchUpTo(BATCH_ROWS)(some.length)
       })
 
       return EnforcementWatch.of({ look, handOver })

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { type Role, RoleSchema } from "#domain/messages/GroupReads"
-import { DateTimeString } from "#ground/wire/Text"
-import { WireError } from "#ground/wire/WireError"
+import { DateTimeString } from "#infrastructure/wire/Text"
+import { WireError } from "#infrastructure/wire/WireError"
 
 export type GroupId = string
 /** The window of the invite budget (wire.md G.6, C.8), and the time within which a request may be repeated, in milliseconds. */

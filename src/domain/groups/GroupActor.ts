@@ -8,7 +8,7 @@ import { mentionsIn } from "#domain/messages/Mentions"
 import { renderMessage, sentMessage } from "#domain/messages/Message"
 import { type Decision, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp } from "#domain/messages/SendKind"
 import { CHANGED_EACH_TIME, logUnavailable, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
-import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import {
   type Change,
   closeInvite,
@@ -68,7 +68,7 @@ export interface GroupDependencies extends SendQueueDependencies<GroupAppend, Gr
   /** When a change with these message ids was committed, and which member became admin by it. Undefined if there is none. */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
   readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
-  readonly tell: (agentId: string, frame: string, after: number | null) => void
+  readonly push: (agentId: string, frame: string, after: number | null) => void
   /** The URL of a picture on this server. */
   readonly avatarUrl: (key: string) => string
   readonly inviteLimit: number
@@ -371,7 +371,7 @@ export class GroupActor extends SendQueue<GroupSends> {
           case "OverBudget":
             return yield* budgetSpent(deps.inviteLimit, invited.freeAt - at)
           case "Invited":
-            deps.tell(
+            deps.push(
               candidate.id,
               inviteFrame(toGroupInvite(
                 { id: invited.inviteId, groupId: this.id, createdAt: at },
@@ -512,7 +512,7 @@ export class GroupActor extends SendQueue<GroupSends> {
             type: "group.deleted",
             payload: toGroupDeletion(this.id, said.senderHandle, at)
           })
-          for (const { inboxNo, recipientId } of envelopes) deps.tell(recipientId, frame, inboxNo)
+          for (const { inboxNo, recipientId } of envelopes) deps.push(recipientId, frame, inboxNo)
         }
       }
     })

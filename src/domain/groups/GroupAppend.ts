@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import {
-  type Held,
+  type LockHolder,
   heldIn,
   holdersOf,
   inputOf,
@@ -12,9 +12,9 @@ import {
 } from "#domain/messages/BatchStatement"
 import type { Draft } from "#domain/messages/Message"
 import type { Numbered } from "#domain/messages/Published"
-import type { Locks } from "#ground/database/BlockedItems"
-import { Database } from "#ground/database/Sql"
-import { countStored } from "#ground/platform/Metrics"
+import type { Locks } from "#infrastructure/database/LockWaiters"
+import { Database } from "#infrastructure/database/Sql"
+import { countStored } from "#infrastructure/platform/Metrics"
 import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
 
 /** A send to a group that its actor has accepted, based on the members in its memory. */
@@ -161,7 +161,7 @@ GROUP BY m.conversation_id`
 
 /** The locks of the batch statement. A locked inbox is reported under the names of its groups, whose sends wait for it. */
 export const makeGroupAppendLocks = Effect.map(Database, (database): Locks<GroupAppend> => {
-  const held = database.raw<Held>("append_group_held", HELD)
+  const held = database.raw<LockHolder>("append_group_held", HELD)
   return {
     of: ({ groupId }) => [groupId],
     held: (batch) => Effect.map(held([[...new Set(batch.map(({ groupId }) => groupId))]]), holdersOf)

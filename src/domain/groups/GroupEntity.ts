@@ -14,8 +14,8 @@ import {
 import { GroupDeleted } from "#domain/messages/GroupDeletion"
 import { Sent } from "#domain/messages/Sent"
 import { Draft, MessageSender } from "#domain/messages/Message"
-import { StorageUnavailable } from "#ground/files/Blobs"
-import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "#ground/wire/WireError"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
 /** A group send with everything that the owner needs, so that it does not look up the sender. */

@@ -13,21 +13,21 @@ import { makeSendQueues } from "#domain/messages/SendQueues"
 import type { Sent } from "#domain/messages/Sent"
 import type { AgentRestricted, Blocked, InboxRestricted } from "#domain/messages/SendErrors"
 import { LAST_COMMITS } from "#domain/deliveries/Deliveries"
-import type { StorageUnavailable } from "#ground/files/Blobs"
-import { Config } from "#ground/platform/Config"
-import { laneOf, makeCommitQueue } from "#ground/database/CommitQueue"
+import type { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
+import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import { Ids } from "#ground/platform/Ids"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import { CursorId, type Page, pageOf, type PageQuery } from "#ground/wire/Page"
-import { Database } from "#ground/database/Sql"
-import { iso, isoOrNull } from "#ground/wire/Text"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import type { RateRule } from "#ground/rates/RateRule"
-import { SlidingWindows } from "#ground/rates/SlidingWindows"
-import * as Procedures from "#ground/cluster/Procedures"
-import { AnswerTimeout } from "#ground/database/SqlPostgres"
-import { type Forbidden, HELD_MS, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "#ground/wire/WireError"
+import { Ids } from "#infrastructure/platform/Ids"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { Database } from "#infrastructure/database/Sql"
+import { iso, isoOrNull } from "#infrastructure/wire/Text"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { type Forbidden, HELD_MS, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
 import {
   type AddResult,
   DAY_MS,
@@ -252,8 +252,8 @@ export class Groups extends Context.Service<Groups, {
           Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, HELD_MS), (found) =>
             new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
         publish: yield* makePublish,
-        tell: (agentId, frame, after) => {
-          liveAgents.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
+        push: (agentId, frame, after) => {
+          liveAgents.push(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
           signals.raise(agentId)
         },
         avatarUrl: (key) => avatarUrlOf(config, key),
@@ -262,7 +262,7 @@ export class Groups extends Context.Service<Groups, {
         maxMembers: config.LIMITS_GROUP_MEMBERS,
         admit: config.LIMITS_GROUP_SENDS_PER_SECOND === 0 ? undefined : (groupId) => {
           const place = windows.take(perGroup, groupId)
-          return place instanceof RateLimited ? place : () => windows.giveBack(perGroup, groupId, place)
+          return place instanceof RateLimited ? place : () => windows.refund(perGroup, groupId, place)
         },
         fork: (effect) => {
           runFork(effect)
@@ -270,7 +270,7 @@ export class Groups extends Context.Service<Groups, {
       }
 
       const actors = yield* makeSendQueues("group", GroupActor.make(deps))
-      const client = yield* Procedures.make(GroupEntity, {
+      const client = yield* EntityRpc.make(GroupEntity, {
         SendToGroup: { run: (groupId, { command }) => actors.of(groupId).send(command) },
         Update: { run: (groupId, command) => actors.of(groupId).update(command) },
         ClearAvatar: { run: (groupId, command) => actors.of(groupId).clearAvatar(command) },
@@ -386,7 +386,7 @@ export class Groups extends Context.Service<Groups, {
           const card = { ...profile, memberCount: 1 }
           for (const invite of invites) {
             const received = toGroupInvite({ id: invite.id, groupId: id, createdAt: at }, card, creator.handle)
-            deps.tell(invite.inviteeId, inviteFrame(received), null)
+            deps.push(invite.inviteeId, inviteFrame(received), null)
           }
         }
         const group = yield* Effect.catchTags(get(creator.id, id), {

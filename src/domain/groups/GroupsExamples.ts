@@ -1,4 +1,4 @@
-import { ada, grace, GROUP_ID, INVITE_ID } from "#ground/wire/Examples"
+import { ada, grace, GROUP_ID, INVITE_ID } from "#infrastructure/wire/Examples"
 import type { AddResult, Group, GroupMember, PendingInvite } from "./Group.ts"
 import type { GroupInvite } from "./Invite.ts"
 

@@ -1,11 +1,11 @@
 import { Context, Effect, Layer } from "effect"
 import { type AgentStatus, type Policy, statusAt } from "#domain/agents/Agent"
-import { Config } from "#ground/platform/Config"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import { requestId } from "#ground/platform/RequestId"
-import { Database } from "#ground/database/Sql"
+import { Config } from "#infrastructure/platform/Config"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import { requestId } from "#infrastructure/platform/RequestId"
+import { Database } from "#infrastructure/database/Sql"
 import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
 import { MOST_INVITES } from "./Invite.ts"
 import type { Role } from "#domain/messages/GroupReads"
@@ -329,7 +329,7 @@ const invite = (row: InviteColumns): StoredInvite => ({
   createdAt: row.created_at
 })
 
-/** The SQL of groups, except the batch statement (GroupAppend.ts) and the reads of other rooms (GroupReads.ts). */
+/** The SQL of groups, except the batch statement (GroupAppend.ts) and the reads of other modules (GroupReads.ts). */
 export class GroupsRepo extends Context.Service<GroupsRepo, {
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
   readonly wasMember: (groupId: string, agentId: string) => Effect.Effect<boolean, Unavailable>

@@ -1,4 +1,4 @@
-import { type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+import { type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
 /** Groups, who is in them, and invites. The messages of groups are in the tables of `messages/`. */
 export const groupsTables: ReadonlyArray<OwnedTable> = [

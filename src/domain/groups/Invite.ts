@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { DateTimeString, iso } from "#ground/wire/Text"
+import { DateTimeString, iso } from "#infrastructure/wire/Text"
 import type { GroupCard } from "#domain/messages/GroupReads"
 
 /** How many invites an agent is shown, oldest first. The others follow when the agent has answered some of these. */

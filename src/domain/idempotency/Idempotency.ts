@@ -4,13 +4,13 @@ import { HttpApiMiddleware } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { hash } from "node:crypto"
 import { CurrentAgent } from "#domain/auth/Authorization"
-import { Config, type Settings } from "#ground/platform/Config"
+import { Config, type Settings } from "#infrastructure/platform/Config"
 import { CurrentAttempt } from "./IdempotentIds.ts"
 import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
-import { Ids } from "#ground/platform/Ids"
-import { STATEMENT_TIMEOUT_MILLIS } from "#ground/database/SqlValues"
-import { Unavailable, WireError } from "#ground/wire/WireError"
-import { answer } from "#ground/wire/WireErrors"
+import { Ids } from "#infrastructure/platform/Ids"
+import { STATEMENT_TIMEOUT_MILLIS } from "#infrastructure/database/SqlValues"
+import { Unavailable, WireError } from "#infrastructure/wire/WireError"
+import { answer } from "#infrastructure/wire/WireErrors"
 
 export class IdempotencyKeyInvalid extends WireError<IdempotencyKeyInvalid>()("IdempotencyKeyInvalid", {
   code: "IDEMPOTENCY_KEY_INVALID",

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import { Database } from "#ground/database/Sql"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import type { Unavailable } from "#ground/wire/WireError"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { Database } from "#infrastructure/database/Sql"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** Identifies one attempt at a request. */
 export interface AttemptId {

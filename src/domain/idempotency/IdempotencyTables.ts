@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 const ERASE = `
 DELETE FROM idempotency_keys WHERE agent_id = $1 AND key IN (SELECT key FROM idempotency_keys WHERE agent_id = $1 LIMIT $2) RETURNING key`

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { hash } from "node:crypto"
-import { type IdPrefix, Ids } from "#ground/platform/Ids"
+import { type IdPrefix, Ids } from "#infrastructure/platform/Ids"
 
 /** The request with an Idempotency-Key that a fiber works for. */
 export interface Attempt {

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 
 /** Rows that one statement reads. */
-const AT_ONCE = 1_000
+const BATCH_ROWS = 1_000
 
 /**
  * The fields of an answer with texts about the agent whose `handle` stands beside them. `notes` are the caller's notes
@@ -56,7 +56,7 @@ export class StoredAnswers extends Context.Service<StoredAnswers, {
       StoredAnswers.of({
         eraseTexts: Effect.fn("StoredAnswers.eraseTexts")(function*(agentId, handle) {
           for (let after = -1;;) {
-            const last = yield* repo.slice(after, AT_ONCE)
+            const last = yield* repo.slice(after, BATCH_ROWS)
             if (last === null) return
             for (const { answer, attempt } of yield* repo.mentioning(mentionOf(handle), after, last)) {
               const changed = attempt.agentId === agentId ? undefined : withoutTexts(answer, handle)

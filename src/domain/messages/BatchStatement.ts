@@ -30,10 +30,10 @@ export const heldIn = (table: "conversations" | "cold_slots" | "inboxes", key: s
   ))`
 
 /** The id of the transaction that holds each of these rows, by the row's name. */
-export const holdersOf = (rows: ReadonlyArray<Held>): ReadonlyMap<string, string> =>
+export const holdersOf = (rows: ReadonlyArray<LockHolder>): ReadonlyMap<string, string> =>
   new Map(rows.map(({ holder, name }) => [name, holder]))
 
-export interface Held {
+export interface LockHolder {
   readonly name: string
   readonly holder: string
 }

@@ -1,5 +1,5 @@
 import { avatarKeyOf, avatarUrlOf } from "#domain/agents/AvatarUrl"
-import type { Settings } from "#ground/platform/Config"
+import type { Settings } from "#infrastructure/platform/Config"
 
 /** The columns of `groups` that hold a group's picture: a key for a picture on this server, a URL for any other. */
 interface Columns {

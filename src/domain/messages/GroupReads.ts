@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { mentionsIn } from "./Mentions.ts"
 import { directContext, type Progress, type ShownContext, type StoredMessage } from "./Message.ts"
-import { Config } from "#ground/platform/Config"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { GroupNotFound } from "./SendErrors.ts"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
 import { groupPictures } from "./GroupPictures.ts"
@@ -15,7 +15,7 @@ export const RoleSchema = Schema.Literals(["admin", "member"])
 
 export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
 
-/** The part of a group that other rooms show. */
+/** The part of a group that other modules show. */
 export interface GroupCard {
   readonly name: string
   readonly description: string | null
@@ -65,7 +65,7 @@ CROSS JOIN LATERAL (
 ) e
 WHERE g.group_id = $1`
 
-/** Reads groups for the rooms that show messages and conversations. Caches nothing. */
+/** Reads groups for the modules that show messages and conversations. Caches nothing. */
 export class GroupReads extends Context.Service<GroupReads, {
   /** The groups among these conversations, by id. One query at most. */
   readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>

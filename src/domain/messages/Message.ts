@@ -1,7 +1,7 @@
 import { Schema } from "effect"
-import { DateTimeString, isoOrNull, iso, JsonObject } from "#ground/wire/Text"
-import { exactSize } from "#ground/wire/Size"
-import { WireError } from "#ground/wire/WireError"
+import { DateTimeString, isoOrNull, iso, JsonObject } from "#infrastructure/wire/Text"
+import { exactSize } from "#infrastructure/wire/Size"
+import { WireError } from "#infrastructure/wire/WireError"
 import { mentionsIn } from "./Mentions.ts"
 
 export type MessageType = "text" | "structured" | "file" | "system"

@@ -1,4 +1,4 @@
-import { LARGE, type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+import { LARGE, type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
 /** Only direct conversations, because a group's `hidden_through` also says where its history begins for a member. */
 const SHOW_AGAIN = `

@@ -1,4 +1,4 @@
-import type { TraceContext } from "#ground/platform/Tracing"
+import type { TraceContext } from "#infrastructure/platform/Tracing"
 import type { Rendered, StoredMessage } from "./Message.ts"
 
 /** An envelope of a committed message: its recipient, and its number in the recipient's inbox. */

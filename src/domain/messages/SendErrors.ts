@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { DateTimeString } from "#ground/wire/Text"
-import { WireError } from "#ground/wire/WireError"
+import { DateTimeString } from "#infrastructure/wire/Text"
+import { WireError } from "#infrastructure/wire/WireError"
 
 export class GroupNotFound extends WireError<GroupNotFound>()("GroupNotFound", {
   code: "GROUP_NOT_FOUND",

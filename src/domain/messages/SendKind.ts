@@ -1,5 +1,5 @@
 import type { Effect } from "effect"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { Draft, MessageSender, ShownContext } from "./Message.ts"
 import type { Published } from "./Published.ts"
 import type { Sent } from "./Sent.ts"

@@ -1,7 +1,7 @@
 import { Clock, Effect, Schedule } from "effect"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { HELD_MS } from "#ground/wire/WireError"
-import { makeActors } from "#ground/platform/Actors"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { HELD_MS } from "#infrastructure/wire/WireError"
+import { makeActors } from "#infrastructure/platform/Actors"
 import type { SendTypes } from "./SendKind.ts"
 import type { SendQueue } from "./SendQueue.ts"
 

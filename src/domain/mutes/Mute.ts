@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { DateTimeString, iso, isoOrNull } from "#ground/wire/Text"
-import { WireError } from "#ground/wire/WireError"
+import { DateTimeString, iso, isoOrNull } from "#infrastructure/wire/Text"
+import { WireError } from "#infrastructure/wire/WireError"
 import type { MuteKind } from "#domain/push/MuteSet"
 
 /** A mute as stored. Times are in milliseconds. */

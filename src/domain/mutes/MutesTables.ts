@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** What agents have muted. */
 export const mutesTables: ReadonlyArray<OwnedTable> = [

@@ -1,6 +1,6 @@
 import { type RedirectUri, redirectTo } from "./RedirectUri.ts"
 import { isOwnResource } from "./Discovery.ts"
-import { type Scope, scopesOf } from "./Scopes.ts"
+import { type OAuthScope, scopesOf } from "./Scopes.ts"
 
 /** A client as `/authorize` knows it. */
 export interface Client {
@@ -18,7 +18,7 @@ export interface AuthorizationRequest {
   /** SHA-256 of the client's verifier, as base64url. */
   readonly challenge: string
   readonly state: string | null
-  readonly scopes: ReadonlyArray<Scope>
+  readonly scopes: ReadonlyArray<OAuthScope>
 }
 
 export type AuthorizationError =

@@ -1,16 +1,16 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { Batch } from "#ground/cluster/Job"
-import { Config } from "#ground/platform/Config"
-import { Ids, sha256 } from "#ground/platform/Ids"
-import { publicUrl } from "#ground/platform/PublicUrl"
-import type { Unauthorized, Unavailable } from "#ground/wire/WireError"
+import type { Batch } from "#infrastructure/cluster/Job"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids, sha256 } from "#infrastructure/platform/Ids"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import type { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { type AuthorizationRequest, responseUrl } from "./AuthorizationRequest.ts"
 import { Clients } from "./Clients.ts"
-import { Connections } from "./Connections.ts"
+import { Grants } from "./Grants.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 import { Refusals } from "./Refusals.ts"
 import { RequestsRepo, type StoredRequest } from "./RequestsRepo.ts"
-import { type Scope, scopesOf, scopeText } from "./Scopes.ts"
+import { type OAuthScope, scopesOf, scopeText } from "./Scopes.ts"
 
 /** How long a request waits for a person, in milliseconds. */
 export const REQUEST_MS = 900_000
@@ -37,7 +37,7 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
    */
   readonly allow: (
     reference: Reference,
-    scopes: ReadonlyArray<Scope>
+    scopes: ReadonlyArray<OAuthScope>
   ) => Effect.Effect<string | undefined, Unauthorized | Unavailable>
   /** Returns the URL that tells the host of the refusal, or `undefined` if there is no such request. */
   readonly deny: (reference: Reference) => Effect.Effect<string | undefined, Unavailable>
@@ -49,7 +49,7 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
     Effect.gen(function*() {
       const clients = yield* Clients
       const clock = yield* Clock.Clock
-      const connections = yield* Connections
+      const connections = yield* Grants
       const ids = yield* Ids
       const refusals = yield* Refusals
       const repo = yield* RequestsRepo

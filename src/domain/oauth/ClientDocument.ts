@@ -1,5 +1,5 @@
 import { Option, Schema } from "effect"
-import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
+import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import type { Client } from "./AuthorizationRequest.ts"
 import { ClientName } from "./ClientMetadata.ts"
 import { redirectUriOf } from "./RedirectUri.ts"

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from "node:crypto"
 import { Schema } from "effect"
-import { plainName } from "#ground/wire/Name"
+import { plainName } from "#infrastructure/wire/Name"
 
 /** How a client shows at `/token` that it is the client. `none`: by PKCE alone. */
 export const AuthMethod = Schema.Literals(["none", "client_secret_post", "client_secret_basic"])

@@ -1,6 +1,6 @@
 import { Option, Schema, SchemaTransformation } from "effect"
-import { Name } from "#ground/wire/Name"
-import { exactSize } from "#ground/wire/Size"
+import { Name } from "#infrastructure/wire/Name"
+import { exactSize } from "#infrastructure/wire/Size"
 import { AuthMethod, type Registered, shownName } from "./ClientId.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 

@@ -1,7 +1,7 @@
-import { isLoopback } from "#ground/http/Origins"
-import type { Settings } from "#ground/platform/Config"
-import { publicUrl } from "#ground/platform/PublicUrl"
-import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
+import { isLoopback } from "#infrastructure/http/Origins"
+import type { Settings } from "#infrastructure/platform/Config"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import { SCOPES, scopeText } from "./Scopes.ts"
 
 /**

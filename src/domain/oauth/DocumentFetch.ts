@@ -1,6 +1,6 @@
 import { Context, Data, Effect } from "effect"
 import { Agent, request } from "node:https"
-import { exactSize } from "#ground/wire/Size"
+import { exactSize } from "#infrastructure/wire/Size"
 import { checkedAddresses, hostOf } from "#domain/webhooks/PrivateAddressGuard"
 import { onlyThese } from "#domain/webhooks/WebhookClient"
 import { MAX_DOCUMENT_BYTES } from "./ClientDocument.ts"
@@ -14,7 +14,7 @@ export interface Fetched {
   readonly cacheControl: string | undefined
 }
 
-const PATIENCE = "5 seconds"
+const FETCH_TIMEOUT = "5 seconds"
 
 // An HTTPS agent of its own, because a connection serves one fetch, goes to addresses that were checked for it, and uses no proxy.
 const agent = new Agent({ keepAlive: false })
@@ -59,6 +59,6 @@ export const DocumentFetch = Context.Reference<(url: URL) => Effect.Effect<Fetch
     checkedAddresses(url, "none").pipe(
       Effect.mapError(({ reason }) => new DocumentFailed({ reason })),
       Effect.flatMap((addresses) => fetchFrom(url, addresses)),
-      Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.fail(new DocumentFailed({ reason: "its host did not answer in time" })) })
+      Effect.timeoutOrElse({ duration: FETCH_TIMEOUT, orElse: () => Effect.fail(new DocumentFailed({ reason: "its host did not answer in time" })) })
     )
 })

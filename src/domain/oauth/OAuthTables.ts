@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 const CLIENT = ["client_id", "client_name", "client_host", "redirect_uri", "scopes"]
 

@@ -1,4 +1,4 @@
-import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
+import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 
 /** Where an authorization response is sent, and so who may receive it. */
 export type RedirectKind =

@@ -1,16 +1,16 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { shownOf } from "./RedirectUri.ts"
 
 /** A client, by its id, or the host of redirects, as `shownOf` writes it, that operators can refuse. */
-export interface Refused {
+export interface RefusedClient {
   readonly kind: "client" | "redirect_host"
   readonly value: string
 }
 
 /** Whether a refusal concerns a client that is redirected to this URI. */
-export const concerns = ({ kind, value }: Refused, clientId: string, redirectUri: string): boolean =>
+export const concerns = ({ kind, value }: RefusedClient, clientId: string, redirectUri: string): boolean =>
   value === (kind === "client" ? clientId : shownOf(redirectUri))
 
 const FIND = `
@@ -25,7 +25,7 @@ export class Refusals extends Context.Service<Refusals, {
   static readonly layer = Layer.effect(
     Refusals,
     Effect.map(Database, ({ prepared }) => {
-      const find = prepared<Refused>("find_oauth_refusals", FIND)
+      const find = prepared<RefusedClient>("find_oauth_refusals", FIND)
       return Refusals.of({
         permitted: (clientId, redirectUris) =>
           Effect.map(find([clientId, redirectUris.map(shownOf)]), (refusals) =>

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** A request for authorization that waits for a person's answer. */
 export interface StoredRequest {

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import { DateTimeString, isoOrNull, Text } from "#ground/wire/Text"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import { DateTimeString, isoOrNull, Text } from "#infrastructure/wire/Text"
 
 export const PresenceStatusSchema = Schema.Literals(["online", "offline", "busy"])
 export type PresenceStatus = typeof PresenceStatusSchema.Type

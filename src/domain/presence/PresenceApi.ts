@@ -1,12 +1,12 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
-import { documented } from "#ground/http/Documented"
-import { ReadDeadline } from "#ground/http/Endpoints"
-import { ada, grace } from "#ground/wire/Examples"
+import { documented } from "#infrastructure/http/Documented"
+import { ReadDeadline } from "#infrastructure/http/Endpoints"
+import { ada, grace } from "#infrastructure/wire/Examples"
 import { Idempotency } from "#domain/idempotency/Idempotency"
-import { HandleInput } from "#ground/wire/Text"
-import { NotFound } from "#ground/wire/WireError"
+import { HandleInput } from "#infrastructure/wire/Text"
+import { NotFound } from "#infrastructure/wire/WireError"
 import { Presence, PresenceChange } from "./Presence.ts"
 
 const own: typeof Presence.Type = {

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import * as Endpoints from "#ground/http/Endpoints"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Presences } from "./Presences.ts"
 import { PresenceApi } from "./PresenceApi.ts"

@@ -1,7 +1,7 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { Config } from "#ground/platform/Config"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import { Redis, type RedisFailed, redisScript } from "#ground/platform/Redis"
+import { Config } from "#infrastructure/platform/Config"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import { Redis, type RedisFailed, redisScript } from "#infrastructure/platform/Redis"
 import type { PresenceState } from "./Presence.ts"
 
 export interface PresenceUpdate {

@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** Status messages, and when agents were last seen. */
 export const presenceTables: ReadonlyArray<OwnedTable> = [

@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
-import { Config } from "#ground/platform/Config"
-import { NotFound, type Unavailable } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
 import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import {
   alive,
@@ -135,10 +135,10 @@ export class Presences extends Context.Service<Presences, {
         for (let above = "";;) {
           const slice = yield* repo.holders(agentId, above, SLICE)
           for (const { blocked, holder } of slice) {
-            if (!blocked) liveAgents.tell(holder, { _tag: "Event", frame })
+            if (!blocked) liveAgents.push(holder, { _tag: "Event", frame })
           }
           const hooked = slice.flatMap(({ blocked, holder, hooked }) => hooked && !blocked ? [holder] : [])
-          if (hooked.length > 0) posts.tell(hooked, agent.handle, payload)
+          if (hooked.length > 0) posts.post(hooked, agent.handle, payload)
           if (slice.length < SLICE) return
           above = slice.at(-1)!.holder
           yield* Effect.sleep(PAUSE)

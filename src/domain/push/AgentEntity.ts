@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 import { ColdCapExceeded } from "#domain/messages/SendErrors"
-import { Unavailable } from "#ground/wire/WireError"
+import { Unavailable } from "#infrastructure/wire/WireError"
 
 /** Reserves one of the agent's cold slots for a conversation. Idempotent for each conversation (wire.md G.1). */
 export const ReserveOutreach = Rpc.make("ReserveOutreach", {

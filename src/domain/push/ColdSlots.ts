@@ -1,11 +1,11 @@
 import { Context, Effect, Layer } from "effect"
 import { ColdCapExceeded } from "#domain/messages/SendErrors"
-import { Config } from "#ground/platform/Config"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import { Database } from "#ground/database/Sql"
-import { iso } from "#ground/wire/Text"
-import { Limits } from "#ground/rates/Limits"
-import { Unavailable } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import { Database } from "#infrastructure/database/Sql"
+import { iso } from "#infrastructure/wire/Text"
+import { Limits } from "#infrastructure/rates/Limits"
+import { Unavailable } from "#infrastructure/wire/WireError"
 
 /** How long a reservation waits for its message, in milliseconds. A commit takes a few milliseconds. */
 const RESERVATION_MS = 60_000

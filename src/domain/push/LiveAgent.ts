@@ -1,8 +1,8 @@
 import { Effect, Semaphore } from "effect"
 import { messageFrame, type MessagePosition, type Rendered } from "#domain/messages/Message"
-import { pushedHere } from "#ground/platform/Metrics"
-import type { WindowLog } from "#ground/rates/SlidingWindows"
-import { recordSpan, type TraceContext, traceTime } from "#ground/platform/Tracing"
+import { pushedHere } from "#infrastructure/platform/Metrics"
+import type { WindowLog } from "#infrastructure/rates/SlidingWindows"
+import { recordSpan, type TraceContext, traceTime } from "#infrastructure/platform/Tracing"
 import type { MuteSet } from "./MuteSet.ts"
 import type { CloseReason } from "#domain/agents/Sessions"
 
@@ -92,7 +92,7 @@ export class LiveAgent {
     this.id = id
   }
 
-  tell(push: Push): void {
+  push(push: Push): void {
     if (this.sessions.size === 0) return
     switch (push._tag) {
       case "Hint": {

@@ -1,10 +1,10 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { ColdCapExceeded } from "#domain/messages/SendErrors"
-import { makeActors } from "#ground/platform/Actors"
+import { makeActors } from "#infrastructure/platform/Actors"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { ActiveMutes } from "./ActiveMutes.ts"
-import * as Procedures from "#ground/cluster/Procedures"
-import type { Unavailable } from "#ground/wire/WireError"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
 import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
 import { AgentEntity } from "./AgentEntity.ts"
@@ -20,7 +20,7 @@ import type { SocketSlot } from "./SocketPlaces.ts"
  */
 export class LiveAgents extends Context.Service<LiveAgents, {
   /** Pushes to the agent's live sockets on all nodes, if it has any. Creates no actor and returns at once. */
-  readonly tell: (agentId: string, push: Push) => void
+  readonly push: (agentId: string, push: Push) => void
   /** Reserves a cold slot, or fails with the reason. */
   readonly reserveOutreach: (
     agentId: string,
@@ -80,7 +80,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       // Sessions and reservations keep an actor in memory. Without them, all of its data is in storage.
       const actors = yield* makeActors("agent", (id) => new LiveAgent(id), (actor) => actor.idle)
 
-      const client = yield* Procedures.make(AgentEntity, {
+      const client = yield* EntityRpc.make(AgentEntity, {
         ReserveOutreach: {
           run: (agentId, { at, conversationId }) => actors.of(agentId).reserve(slots.reserve(agentId, conversationId, at))
         }
@@ -125,7 +125,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const missed: Array<() => void> = []
       let parted = (_agentIds: ReadonlyArray<string>): void => {}
       remote.listen({
-        push: (agentId, push) => actors.find(agentId)?.tell(push),
+        push: (agentId, push) => actors.find(agentId)?.push(push),
         notice: (notice) =>
           Effect.suspend(() => {
             if (notice._tag === "Unmuted") return unmutedHere(notice.agentId)
@@ -139,9 +139,9 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       })
 
       return LiveAgents.of({
-        tell: (agentId, push) => {
-          actors.find(agentId)?.tell(push)
-          remote.tell(agentId, push)
+        push: (agentId, push) => {
+          actors.find(agentId)?.push(push)
+          remote.push(agentId, push)
         },
         reserveOutreach: (agentId, conversationId, at) => client.ReserveOutreach(agentId, { conversationId, at }),
         enter: remote.enter,

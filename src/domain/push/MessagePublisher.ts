@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { Published } from "#domain/messages/Published"
-import { Config } from "#ground/platform/Config"
+import { Config } from "#infrastructure/platform/Config"
 import { LiveAgents } from "./LiveAgents.ts"
 
 /**
@@ -12,7 +12,7 @@ export const makePublish = Effect.gen(function*() {
   const echoes = (yield* Config).ECHO_OWN === "on"
   return ({ committedAt, envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo, trace }: Published): void => {
     for (const { inboxNo, recipientId } of envelopes) {
-      liveAgents.tell(recipientId, {
+      liveAgents.push(recipientId, {
         _tag: "Hint",
         inboxNo,
         messageId: message.id,
@@ -23,7 +23,7 @@ export const makePublish = Effect.gen(function*() {
       })
     }
     if (!echoes || senderLastInboxNo === null) return
-    liveAgents.tell(message.senderId, {
+    liveAgents.push(message.senderId, {
       _tag: "Echo",
       after: senderLastInboxNo,
       before: senderNextInboxNo,

@@ -1,6 +1,6 @@
-import type { Entry, NodeLine } from "#ground/cluster/NodeLine"
+import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import type { Rendered } from "#domain/messages/Message"
-import { remotePushes } from "#ground/platform/Metrics"
+import { remotePushes } from "#infrastructure/platform/Metrics"
 import type { About, Push } from "./LiveAgent.ts"
 import type { SocketPlace } from "./SocketPlaces.ts"
 
@@ -63,7 +63,7 @@ const parts = ({ after, before, conversationId, seq }: Rendered): Parts => [conv
  * as the line.
  */
 export class PushQueue {
-  readonly line: NodeLine
+  readonly line: PeerConnection
   /** When each socket that an agent has on the other node was accepted, in milliseconds. */
   readonly sockets = new Map<string, ReadonlyArray<number>>()
   /** Pushes that are not sent yet, one for each receiver. */
@@ -73,7 +73,7 @@ export class PushQueue {
   /** Agents whose sockets the queued announcement will list. Undefined if no announcement is queued. */
   private announced: Set<string> | undefined
 
-  constructor(line: NodeLine) {
+  constructor(line: PeerConnection) {
     this.line = line
   }
 

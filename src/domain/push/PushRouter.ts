@@ -1,10 +1,10 @@
 import { Clock, Context, Deferred, Effect, Layer, Schedule, Schema } from "effect"
-import { Config } from "#ground/platform/Config"
-import { Members } from "#ground/cluster/Members"
-import { type Answer, NodeCalls } from "#ground/cluster/NodeCalls"
-import { NodeLines } from "#ground/cluster/NodeLines"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { pushedThere, remotePushQueue } from "#ground/platform/Metrics"
+import { Config } from "#infrastructure/platform/Config"
+import { Members } from "#infrastructure/cluster/Members"
+import { type Answer, NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { pushedThere, remotePushQueue } from "#infrastructure/platform/Metrics"
 import type { Push } from "./LiveAgent.ts"
 import { AgentChanged } from "./AgentChanged.ts"
 import { PushQueue, pushTo, readPush, readSockets } from "./PushQueue.ts"
@@ -24,7 +24,7 @@ export interface RemoteListener {
  * A cache of the sockets that agents have on other nodes, and the limit on how many an agent may have (AgentEntity
  * documents what an agent owns). Each node announces to the others which agents have sockets on it. So a push goes
  * straight from the node that committed to the nodes that show it, whichever node owns the agent, and sockets stay when
- * shards move. Announcements, pushes and calls to a node are in one order (NodeLine.ts), and all of them are lost when
+ * shards move. Announcements, pushes and calls to a node are in one order (PeerConnection.ts), and all of them are lost when
  * the node's line breaks. When a line begins, each side announces all its sockets. Once the other side has received
  * them, it reads from storage what it may have missed: messages, keys and mutes.
  *
@@ -36,7 +36,7 @@ export interface RemoteListener {
 export class PushRouter extends Context.Service<PushRouter, {
   /** The number of an agent's sockets on other nodes, as far as these have announced them. */
   readonly count: (agentId: string) => number
-  readonly tell: (agentId: string, push: Push) => void
+  readonly push: (agentId: string, push: Push) => void
   /** Takes a place for one more socket of an agent on this node and announces it. Undefined if no free place is known. */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   /** Releases the place. Idempotent. */
@@ -65,7 +65,7 @@ export class PushRouter extends Context.Service<PushRouter, {
     PushRouter,
     Effect.gen(function*() {
       const members = yield* Members
-      const lines = yield* NodeLines
+      const lines = yield* PeerConnections
       const calls = yield* NodeCalls
       const clock = yield* Clock.Clock
       const now = monotonicMillis(clock)
@@ -200,7 +200,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       /** Calls a procedure on all reachable nodes and returns those that have executed it. Waits a second at most. */
       const onAll = (procedure: string, payload: unknown): Effect.Effect<ReadonlySet<string>> =>
         Effect.suspend(() => {
-          const until = now() + PATIENCE_MS
+          const until = now() + ANNOUNCE_TIMEOUT_MS
           const done = new Set<string>()
           return Effect.as(Effect.forEach(queues.values(), ({ line }) =>
             Effect.map(calls.call(line.node, procedure, "", payload, until), (answer) => {
@@ -213,7 +213,7 @@ export class PushRouter extends Context.Service<PushRouter, {
 
       return PushRouter.of({
         count,
-        tell: (agentId, push) => {
+        push: (agentId, push) => {
           for (const queue of queues.values()) if (queue.sockets.has(agentId)) queue.push(agentId, push)
         },
         enter: (agentId, displaced) => {
@@ -222,7 +222,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           if (known >= limit) return undefined
           const contested = queues.size > 0 && known + 1 > limit * NEAR
           // A contested place comes after those that another node assigns uncontested meanwhile.
-          const time = clock.currentTimeMillisUnsafe() + (contested ? PATIENCE_MS : 0)
+          const time = clock.currentTimeMillisUnsafe() + (contested ? ANNOUNCE_TIMEOUT_MS : 0)
           const place: SocketSlot = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
           announce(agentId, [...places, place])
           return place
@@ -242,7 +242,7 @@ export class PushRouter extends Context.Service<PushRouter, {
         }).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
         onOthers: (notice) =>
           Effect.suspend(() => {
-            const until = now() + PATIENCE_MS
+            const until = now() + ANNOUNCE_TIMEOUT_MS
             return Effect.flatMap(onAll("node/notice", notice), (done) =>
               [...members.others()].every((node) => done.has(node)) ? Effect.void : Effect.sleep(Math.max(0, until - now())))
           }),
@@ -257,7 +257,7 @@ export class PushRouter extends Context.Service<PushRouter, {
 const DONE: Answer = { ending: "done", value: null }
 const decodeNotice = Schema.decodeUnknownSync(AgentChanged)
 /** How long callers wait for other nodes, in milliseconds. */
-const PATIENCE_MS = 1_000
+const ANNOUNCE_TIMEOUT_MS = 1_000
 const INTRODUCTION = "3 seconds"
 /** With more other nodes than this, there is a pause between announcements: PAUSE_MS for each further node. */
 const NODES_AT_ONCE = 2

@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** The slots of the cold outreach cap. */
 export const pushTables: ReadonlyArray<OwnedTable> = [

@@ -1,9 +1,9 @@
 import { Clock, Effect } from "effect"
-import { Config } from "#ground/platform/Config"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { RateLimits } from "#ground/rates/RateLimits"
-import type { RateState } from "#ground/rates/RateRule"
-import { iso } from "#ground/wire/Text"
+import { Config } from "#infrastructure/platform/Config"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateState } from "#infrastructure/rates/RateRule"
+import { iso } from "#infrastructure/wire/Text"
 import { LiveAgents } from "./LiveAgents.ts"
 
 /**
@@ -45,7 +45,7 @@ export const makeRateWarnings = Effect.gen(function*() {
     // The count is shared: another node may have sent the warning.
     fork(Effect.match(limits.take(warningRate, senderId), {
       onFailure: () => undefined,
-      onSuccess: () => liveAgents.tell(senderId, { _tag: "Event", frame })
+      onSuccess: () => liveAgents.push(senderId, { _tag: "Event", frame })
     }))
   }
 })

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import type { RateRule } from "#ground/rates/RateRule"
-import { Database } from "#ground/database/Sql"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import type { Unavailable } from "#ground/wire/WireError"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import { Database } from "#infrastructure/database/Sql"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** Whether an attempt was counted, and how full the window is. */
 export interface Attempted {

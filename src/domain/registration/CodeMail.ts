@@ -1,4 +1,4 @@
-import type { Mail } from "#ground/platform/Mailer"
+import type { Mail } from "#infrastructure/platform/Mailer"
 import type { Purpose } from "./Code.ts"
 
 export interface CodeMail {

@@ -1,11 +1,11 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import { Config } from "#ground/platform/Config"
-import { Ids, sha256 } from "#ground/platform/Ids"
-import type { Batch } from "#ground/cluster/Job"
-import { MailQueue } from "#ground/platform/Mailer"
-import { publicUrl } from "#ground/platform/PublicUrl"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids, sha256 } from "#infrastructure/platform/Ids"
+import type { Batch } from "#infrastructure/cluster/Job"
+import { MailQueue } from "#infrastructure/platform/Mailer"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import {
   CodeExpired,
   CodeInvalid,

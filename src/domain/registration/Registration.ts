@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import { Accounts, type Issued } from "#domain/agents/Accounts"
 import type { Agent, AgentId } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { Forbidden, type Unavailable } from "#ground/wire/WireError"
+import { Forbidden, type Unavailable } from "#infrastructure/wire/WireError"
 import {
   CodeExpired,
   type CodeInvalid,

@@ -3,9 +3,9 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "#domain/agents/Agent"
 import { account } from "#domain/agents/AgentsExamples"
 import { AnonymousBudget } from "#domain/auth/Budgets"
-import { documented } from "#ground/http/Documented"
-import { API_KEY, PENDING_ID } from "#ground/wire/Examples"
-import { HandleInput, lowerCase, Text } from "#ground/wire/Text"
+import { documented } from "#infrastructure/http/Documented"
+import { API_KEY, PENDING_ID } from "#infrastructure/wire/Examples"
+import { HandleInput, lowerCase, Text } from "#infrastructure/wire/Text"
 import {
   CodeExpired,
   CodeInvalid,

@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { toRecord } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import * as Endpoints from "#ground/http/Endpoints"
-import { Config } from "#ground/platform/Config"
+import * as Endpoints from "#infrastructure/http/Endpoints"
+import { Config } from "#infrastructure/platform/Config"
 import { PublicRegistration } from "./PublicRegistration.ts"
 import { RegistrationApi, toAnswer, toApplicant } from "./RegistrationApi.ts"
 

@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
 /** One-time codes, and how often they were asked for and tried. */
 export const registrationTables: ReadonlyArray<OwnedTable> = [

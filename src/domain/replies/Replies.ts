@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Layer, Semaphore } from "effect"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { MessageNotFound } from "#domain/messages/Message"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import type { Unavailable } from "#ground/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
 import { RepliesRepo } from "./RepliesRepo.ts"
 
@@ -10,7 +10,7 @@ import { RepliesRepo } from "./RepliesRepo.ts"
  * How many claims and ends of leases this process runs in the database at once. Those of one agent wait for each other
  * there, so the bound leaves the other connections to sends.
  */
-const AT_ONCE = 2
+const MAX_CONCURRENT_LOOKUPS = 2
 const SWEEP_ROWS = 1_000
 
 /** The session id of the nameless lease. No session has this name. */
@@ -55,7 +55,7 @@ export class Replies extends Context.Service<Replies, {
       const clock = yield* Clock.Clock
       const repo = yield* RepliesRepo
       const signals = yield* WebhookSignals
-      const turns = yield* Semaphore.make(AT_ONCE)
+      const turns = yield* Semaphore.make(MAX_CONCURRENT_LOOKUPS)
       const now = () => clock.currentTimeMillisUnsafe()
       /** If the caller is interrupted, its turn ends when its statement has ended. */
       const inTurn = <A>(statement: () => Effect.Effect<A, Unavailable>) =>

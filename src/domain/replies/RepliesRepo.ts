@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { CLAIM_MS, LONGEST_LEASE_MS } from "./Reply.ts"
 
 export interface StoredLeases {

@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** An agent's processes, and which of them answers which message. */
 export const repliesTables: ReadonlyArray<OwnedTable> = [

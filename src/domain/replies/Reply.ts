@@ -1,4 +1,4 @@
-import { Text } from "#ground/wire/Text"
+import { Text } from "#infrastructure/wire/Text"
 
 /** How long a claim lasts, in milliseconds. This is longer than an agent needs for one answer. A claim cannot be released. */
 export const CLAIM_MS = 600_000

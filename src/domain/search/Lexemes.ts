@@ -58,7 +58,7 @@ const quoted = (lexeme: string): string => `'${lexeme}'`
 export const vectorOf = (lexemes: ReadonlyArray<string>): string => lexemes.map(quoted).join(" ")
 
 /** Whose messages a search is for. */
-export interface Scope {
+export interface SearchScope {
   readonly callerId: string
   /** The only other agent, for a search in a direct conversation, or `null`. */
   readonly counterpartyId: string | null
@@ -76,7 +76,7 @@ const anyOf = (parts: ReadonlyArray<string>): string => `(${parts.join(" | ")})`
 const allOf = (parts: ReadonlyArray<string>): string => `(${parts.join(" & ")})`
 
 /** The condition for one period; undefined if no message can match. */
-const within = (period: string, { callerId, counterpartyId, direct, from, groupIds }: Scope): string | undefined => {
+const within = (period: string, { callerId, counterpartyId, direct, from, groupIds }: SearchScope): string | undefined => {
   const tokenOf = (part: string, id: string) => quoted(token(part, period, id))
   const sent = counterpartyId === null
     ? tokenOf(SENDER, callerId)
@@ -96,7 +96,7 @@ const within = (period: string, { callerId, counterpartyId, direct, from, groupI
 }
 
 /** The `tsquery` for the messages of some periods that have all terms, as text; undefined if no message can match. */
-export const queryOf = (scope: Scope, terms: ReadonlyArray<Term>, periods: Periods): string | undefined => {
+export const queryOf = (scope: SearchScope, terms: ReadonlyArray<Term>, periods: Periods): string | undefined => {
   const names = new Map<number, Array<string>>()
   for (const [month, name] of "days" in periods
     ? periods.days.map((day) => [monthOf(day), dayName(day)] as const)

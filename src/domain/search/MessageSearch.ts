@@ -4,10 +4,10 @@ import { ConversationNotFound } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
 import { isGroupId } from "#domain/messages/GroupReads"
 import { turn } from "#domain/messages/MessagePage"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { decodeCursor, encodeCursor } from "#ground/wire/Page"
-import { Unavailable, ValidationFailed } from "#ground/wire/WireError"
-import { queryOf, type Scope } from "./Lexemes.ts"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { decodeCursor, encodeCursor } from "#infrastructure/wire/Page"
+import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { queryOf, type SearchScope } from "./Lexemes.ts"
 import { type Highlight, highlightsOf, type Term, termsOf } from "./SearchQuery.ts"
 import { type Position, type Searched, SearchRepo } from "./SearchRepo.ts"
 import { split, type Window, windows } from "./Windows.ts"
@@ -147,7 +147,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
 
         const groupIds = searched.flatMap(({ conversationId }) => isGroupId(conversationId) ? [conversationId] : [])
         const direct = groupIds.length < searched.length
-        const scopes = Array.from({ length: Math.max(1, Math.ceil(groupIds.length / GROUPS)) }, (_, i): Scope => ({
+        const scopes = Array.from({ length: Math.max(1, Math.ceil(groupIds.length / GROUPS)) }, (_, i): SearchScope => ({
           callerId: agentId,
           counterpartyId: query.conversationId === null ? null : searched[0]!.counterpartyId,
           direct: direct && i === 0,

@@ -5,11 +5,11 @@ import { OwnBudget } from "#domain/auth/Budgets"
 import { ConversationNotFound } from "#domain/conversations/Conversation"
 import { replyWhenRead } from "#domain/conversations/MessagesExamples"
 import { Message } from "#domain/messages/Message"
-import { documented } from "#ground/http/Documented"
-import { LargeAnswer } from "#ground/rates/LargeReads"
-import { Limit } from "#ground/wire/Page"
-import { HandleInput, Text } from "#ground/wire/Text"
-import { RateLimited } from "#ground/wire/WireError"
+import { documented } from "#infrastructure/http/Documented"
+import { LargeAnswer } from "#infrastructure/rates/LargeReads"
+import { Limit } from "#infrastructure/wire/Page"
+import { HandleInput, Text } from "#infrastructure/wire/Text"
+import { RateLimited } from "#infrastructure/wire/WireError"
 
 /** How many messages a page of results holds. */
 export const RESULTS: LargeAnswer = { usual: 20, max: 50, bytes: "message" }

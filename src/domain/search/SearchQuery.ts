@@ -1,4 +1,4 @@
-import { codePoints } from "#ground/wire/Text"
+import { codePoints } from "#infrastructure/wire/Text"
 import { type Folded, fold } from "./Folding.ts"
 import { LONGEST, type Run, runsOf, shortened, wordsOf } from "./Words.ts"
 

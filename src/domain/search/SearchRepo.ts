@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 
 /** The messages of a conversation whose words are in the index: `from` < seq <= `through`. */
 export interface Range {

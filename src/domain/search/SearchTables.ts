@@ -1,4 +1,4 @@
-import type { OwnedTable } from "#ground/database/Tables"
+import type { OwnedTable } from "#infrastructure/database/Tables"
 
 /** The words of messages. Both tables are a cache of `messages`. */
 export const searchTables: ReadonlyArray<OwnedTable> = [

@@ -1,4 +1,4 @@
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 
 /** How many failures pause a webhook, and for how long (wire.md C.12). */
 export interface CircuitRules {

@@ -6,8 +6,8 @@ import { toReadReceipt } from "#domain/deliveries/ReadReceipt"
 import { toGroupDeletion } from "#domain/messages/GroupDeletion"
 import { GroupReads } from "#domain/messages/GroupReads"
 import { toGroupInvite } from "#domain/groups/Invite"
-import { iso } from "#ground/wire/Text"
-import type { Unavailable } from "#ground/wire/WireError"
+import { iso } from "#infrastructure/wire/Text"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { WebhookEvent } from "#domain/messages/Outbox"
 
 /** The subjects of events, as the outbox stores them. `reader` and `by` are agent ids; times are in milliseconds. */
@@ -35,7 +35,7 @@ export interface Rendered {
 
 /**
  * Turns an outbox row into the data to post. It equals the payload that sockets get for the event (wire.md E.5), because
- * the same function in the event's room builds both.
+ * the same function in the event's module builds both.
  */
 export class EventData extends Context.Service<EventData, {
   /** Undefined if nothing is left to post, for example because the group was deleted. */

@@ -1,8 +1,8 @@
 import { Effect, Option } from "effect"
-import { type Moves, type PlaceLimits, PostPlaces } from "./PostPlaces.ts"
-import type { Standing, Target } from "./TargetStandings.ts"
+import { type Moves, type PlaceLimits, PostScheduler } from "./PostScheduler.ts"
+import type { Standing, PostTarget } from "./TargetHealth.ts"
 
-interface Waiter extends Target {
+interface Waiter extends PostTarget {
   /** Ends the wait. */
   go: (granted: boolean) => void
 }
@@ -13,15 +13,15 @@ export interface PostQueue {
    * take many minutes. Returns `None`, and runs nothing, if too many posts wait.
    */
   readonly run: (
-    target: Target
+    target: PostTarget
   ) => <A, E, R>(post: (waited: boolean) => Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
   readonly underWay: () => number
   readonly waiting: () => number
 }
 
-/** Runs posts in the places and in the order that `PostPlaces` decides. */
-export const makePostQueue = (limits: PlaceLimits, standingOf: (target: Target) => Standing): PostQueue => {
-  const places = new PostPlaces<Waiter>(limits, standingOf)
+/** Runs posts in the places and in the order that `PostScheduler` decides. */
+export const makePostQueue = (limits: PlaceLimits, standingOf: (target: PostTarget) => Standing): PostQueue => {
+  const places = new PostScheduler<Waiter>(limits, standingOf)
   const tell = ({ granted, refused }: Moves<Waiter>): void => {
     for (const waiter of granted) waiter.go(true)
     for (const waiter of refused) waiter.go(false)

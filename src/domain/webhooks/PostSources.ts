@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { INBOX_EVENT, TASK_EVENT } from "#domain/messages/Outbox"
-import { Unavailable } from "#ground/wire/WireError"
+import { Unavailable } from "#infrastructure/wire/WireError"
 
 /** A webhook without a slot, and the delivery to render. */
 export interface Rendering {
@@ -27,24 +27,24 @@ export interface Rendered {
 }
 
 /** The event must not be posted for this time. No attempt is counted. */
-export interface Held {
+export interface Deferral {
   readonly heldMs: number
 }
 
-/** Another room, whose events are posted to webhooks without a slot. */
+/** Another module, whose events are posted to webhooks without a slot. */
 export interface PostSource {
   /** Undefined if nothing is left to post. */
-  readonly render: (rendering: Rendering) => Effect.Effect<Rendered | Held | undefined, Unavailable>
+  readonly render: (rendering: Rendering) => Effect.Effect<Rendered | Deferral | undefined, Unavailable>
   /**
    * Only for webhooks that follow an inbox, and only while no delivery waits: puts the next event into the outbox. Returns whether there
    * may be one now, or the time for which the next event is held back.
    */
-  readonly fill: (webhookId: string) => Effect.Effect<boolean | Held, Unavailable>
+  readonly fill: (webhookId: string) => Effect.Effect<boolean | Deferral, Unavailable>
 }
 
 type SourceEvent = typeof TASK_EVENT | typeof INBOX_EVENT
 
-/** The sources of posts in rooms that import this room. Each room registers its own. */
+/** The sources of posts in modules that import this module. Each module registers its own. */
 export class PostSources extends Context.Service<PostSources, {
   readonly of: (event: SourceEvent) => PostSource
   readonly register: (event: SourceEvent, source: PostSource) => void

@@ -1,5 +1,5 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { Ids } from "#ground/platform/Ids"
+import { Ids } from "#infrastructure/platform/Ids"
 import { WebhookActors } from "./WebhookActors.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 
@@ -13,7 +13,7 @@ const SLICE = 250
  */
 export class PresencePosts extends Context.Service<PresencePosts, {
   /** Queues the presence of `handle` for the webhooks that these agents have for it; `data` is JSON text. */
-  readonly tell: (agentIds: ReadonlyArray<string>, handle: string, data: string) => void
+  readonly post: (agentIds: ReadonlyArray<string>, handle: string, data: string) => void
 }>()("parley/webhooks/PresencePosts") {
   static readonly layer = Layer.effect(
     PresencePosts,
@@ -43,7 +43,7 @@ export class PresencePosts extends Context.Service<PresencePosts, {
       )
 
       return PresencePosts.of({
-        tell: (agentIds, handle, data) => {
+        post: (agentIds, handle, data) => {
           for (const agentId of agentIds) {
             const key = `${agentId} ${handle}`
             if (waiting.size < CAPACITY || waiting.has(key)) waiting.set(key, { agentId, data })

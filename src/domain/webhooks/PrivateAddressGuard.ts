@@ -1,7 +1,7 @@
 import { Context, Data, Effect } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
 import { BlockList, isIP, isIPv4 } from "node:net"
-import { absoluteUrl } from "#ground/wire/AbsoluteUrl"
+import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 
 /** The networks besides the public internet that webhooks may reach. */
 export type AllowPrivate = "none" | "loopback" | "all"

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { DateTimeString, iso, Text } from "#ground/wire/Text"
-import { WireError } from "#ground/wire/WireError"
+import { DateTimeString, iso, Text } from "#infrastructure/wire/Text"
+import { WireError } from "#infrastructure/wire/WireError"
 import { type WebhookEvent, webhookEvents } from "#domain/messages/Outbox"
 
 /** A webhook as stored; times in milliseconds. */

@@ -1,7 +1,7 @@
 import { Effect, Latch } from "effect"
-import { webhookCircuits, webhookDead } from "#ground/platform/Metrics"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import type { Unavailable } from "#ground/wire/WireError"
+import { webhookCircuits, webhookDead } from "#infrastructure/platform/Metrics"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
 import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
 
@@ -70,7 +70,7 @@ export interface Dependencies {
 }
 
 /** Deliveries of one webhook that are posted at once. */
-const AT_ONCE = 4
+const MAX_CONCURRENT_POSTS = 4
 /** Deliveries that are read from the outbox together. */
 const PAGE = 32
 /** A pass waits for a delivery that is due within this time. For later deliveries the sweep wakes the webhook. */
@@ -143,7 +143,7 @@ export class WebhookActor {
           stopped.size > 0 ? Effect.void : Effect.map(this.attempt(work, delivery, state === "Probe"), (reason) => {
             if (reason !== undefined) stopped.add(reason)
           }),
-        { concurrency: AT_ONCE, discard: true }
+        { concurrency: MAX_CONCURRENT_POSTS, discard: true }
       )
       if (stopped.has("NoPlace")) return
     }

@@ -1,22 +1,22 @@
 import { Clock, Context, Effect, FiberSet, Layer, Option } from "effect"
 import { EntityId, Sharding } from "effect/cluster"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { Config } from "#ground/platform/Config"
-import { webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "#ground/platform/Metrics"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
-import { type Batch, batchUpTo } from "#ground/cluster/Job"
-import * as Procedures from "#ground/cluster/Procedures"
-import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#ground/platform/Tracing"
-import { forRequest, requestId } from "#ground/platform/RequestId"
-import { Secrets } from "#ground/database/Secrets"
-import { plainName } from "#ground/wire/Name"
-import { iso } from "#ground/wire/Text"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#infrastructure/platform/Tracing"
+import { forRequest, requestId } from "#infrastructure/platform/RequestId"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { plainName } from "#infrastructure/wire/Name"
+import { iso } from "#infrastructure/wire/Text"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { WebhookClient } from "./WebhookClient.ts"
 import { EventData } from "./EventData.ts"
 import { makePostQueue } from "./PostQueue.ts"
-import { type Target as PostTarget, TargetStandings } from "./TargetStandings.ts"
-import { makeActors } from "#ground/platform/Actors"
+import { type PostTarget, TargetHealth } from "./TargetHealth.ts"
+import { makeActors } from "#infrastructure/platform/Actors"
 import { INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup } from "./PrivateAddressGuard.ts"
@@ -24,7 +24,7 @@ import { type Attempt as PostAttempt, PostSources } from "./PostSources.ts"
 import { type Outcome, type Dependencies, WebhookActor } from "./WebhookActor.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import { type Target, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
+import { type SignedTarget, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
 
 /** Deliveries that wait in memory for a place. The others stay in the outbox, where the sweep finds them. */
 const WAITING = { inAll: 2_000, perAgent: 256 }
@@ -61,7 +61,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   /** Wakes a webhook, for which something may be due, on its owner. */
   readonly wake: (id: string) => void
   /** Posts, once and from this node, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
-  readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
+  readonly postOnce: (target: SignedTarget, event: WebhookEvent, deliveryId: string, data: string) => void
   /** The sweep of the outbox: wakes those webhooks of the next slice that have something due, each on its owner. */
   readonly wakeDue: Effect.Effect<Batch, Unavailable>
   /** Marks as dead some of the deliveries that wait for deactivated webhooks. */
@@ -91,7 +91,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
       const timeoutMs = config.WEBHOOK_TIMEOUT_SECONDS * 1_000
-      const known = new TargetStandings({ remembered: REMEMBERED_TARGETS, lastsMs: STANDING_LASTS_MS, lateMs: timeoutMs * LATE })
+      const known = new TargetHealth({ remembered: REMEMBERED_TARGETS, lastsMs: STANDING_LASTS_MS, lateMs: timeoutMs * LATE })
       const standingOf = (target: PostTarget) => known.of(target, monotonic())
       const places = makePostQueue({
         inAll: config.WEBHOOK_POSTS,
@@ -165,7 +165,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           (posting) => withTrace("webhook", "client", posting, ({ _tag }) => ({ "parley.outcome": _tag }))
         ))
 
-      const isStillTarget = ({ agentId, secret, url }: Target, event: WebhookEvent) =>
+      const isStillTarget = ({ agentId, secret, url }: SignedTarget, event: WebhookEvent) =>
         Effect.map(repo.targets([agentId], event, now()), (targets) => targets.some((one) => one.url === url && one.secret === secret))
 
       const bodyOf = (event: string, at: number, rendered: string): string =>
@@ -242,7 +242,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
             Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)))
         }
       }
-      const client = yield* Procedures.make(WebhookEntity, {
+      const client = yield* EntityRpc.make(WebhookEntity, {
         Wake: { run: (id) => Effect.sync(() => wakeHere(id)) }
       })
       const wake = (id: string): void => {

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import { Database } from "#ground/database/Sql"
+import { Database } from "#infrastructure/database/Sql"
 import { eventBit, INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
-import { Config } from "#ground/platform/Config"
-import { SET_BACK_MS } from "#ground/platform/MonotonicClock"
-import type { Unavailable } from "#ground/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { StoredWebhook } from "./Webhook.ts"
 
 export interface NewWebhook {
@@ -55,7 +55,7 @@ export interface InboxStep {
 }
 
 /** The URL of a webhook, and the secret that signs its posts. */
-export interface Target {
+export interface SignedTarget {
   readonly agentId: string
   readonly url: string
   readonly secret: string
@@ -368,7 +368,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     agentIds: ReadonlyArray<string>,
     event: WebhookEvent,
     now: number
-  ) => Effect.Effect<ReadonlyArray<Target>, Unavailable>
+  ) => Effect.Effect<ReadonlyArray<SignedTarget>, Unavailable>
   /** A slice of the webhooks by id, and whether something can be delivered to each now. */
   readonly due: (
     above: string,

@@ -1,4 +1,4 @@
-import { type OwnedTable, SELF, SMALL, WHOLE } from "#ground/database/Tables"
+import { type OwnedTable, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
 /** Webhooks, and the outbox of what is posted to them. */
 export const webhooksTables: ReadonlyArray<OwnedTable> = [

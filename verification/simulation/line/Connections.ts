@@ -9,7 +9,7 @@ export type FrameFault = "doubled" | "lost" | "cut" | "held"
 
 /** How long a held frame, and all frames behind it, are under way. */
 const HELD_MS = 2_000
-/** The size of the length field, the first field of a frame (NodeLine.ts). The length does not count these four bytes. */
+/** The size of the length field, the first field of a frame (PeerConnection.ts). The length does not count these four bytes. */
 const LENGTH = 4
 
 /** The members of a `net.Socket` that lines use, over the simulated network. */

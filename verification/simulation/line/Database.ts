@@ -1,10 +1,10 @@
 import { Effect, Exit } from "effect"
 import type { Append, Appended } from "#domain/conversations/Conversation"
 import type { Dependencies } from "#domain/conversations/ConversationActor"
-import type { Settled } from "#ground/database/CommitQueue"
+import type { Settled } from "#infrastructure/database/CommitQueue"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { messageJson, type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
-import { Unavailable } from "#ground/wire/WireError"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import type { Time } from "./Time.ts"
 
 /** One committed message, with the process that wrote it and the epoch. */

@@ -1,8 +1,8 @@
 import { Effect } from "effect"
-import type { NodeCalls } from "#ground/cluster/NodeCalls"
-import { NodeLine } from "#ground/cluster/NodeLine"
-import type { NodeLines } from "#ground/cluster/NodeLines"
-import { SocketSession } from "#doors/realtime/SocketSession"
+import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import { PeerConnection } from "#infrastructure/cluster/PeerConnection"
+import type { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { SocketSession } from "#interfaces/realtime/SocketSession"
 import type { Mutant } from "./World.ts"
 
 /** The private members of a line that mutants change. */
@@ -12,7 +12,7 @@ interface Taking {
 }
 
 const patchTake = (change: (line: Taking, number: number) => void) => () => {
-  const prototype = NodeLine.prototype as unknown as Taking
+  const prototype = PeerConnection.prototype as unknown as Taking
   const { take } = prototype
   prototype.take = function(number, ...rest) {
     change(this, number)
@@ -23,7 +23,7 @@ const patchTake = (change: (line: Taking, number: number) => void) => () => {
   }
 }
 
-type Hear = Parameters<NodeLines["Service"]["handle"]>[1]
+type Hear = Parameters<PeerConnections["Service"]["handle"]>[1]
 
 /** Changes how the receiving node handles entries of one topic. */
 const hearing = (topic: string, change: (handler: Hear) => Hear): Mutant => ({
@@ -55,7 +55,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   "an announcement is lost when a line begins again": {
     lines: (lines) => {
       const met = new Set<string>()
-      const again = new WeakSet<NodeLine>()
+      const again = new WeakSet<PeerConnection>()
       lines.watch({
         began: (line) => {
           if (met.has(line.node)) again.add(line)

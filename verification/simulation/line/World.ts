@@ -2,23 +2,23 @@ import { Clock, Context, Effect, Exit, type Fiber, Layer, References, Scope } fr
 import { type ShardId as ShardIds, Sharding, ShardId } from "effect/cluster"
 import { randomOf } from "../../../test/support/Random.ts"
 import { FakeSocket } from "../../../test/support/FakeSocket.ts"
-import { Members } from "#ground/cluster/Members"
-import { NodeCalls } from "#ground/cluster/NodeCalls"
-import * as Lines from "#ground/cluster/NodeLines"
-import * as Procedures from "#ground/cluster/Procedures"
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import * as Lines from "#infrastructure/cluster/PeerConnections"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { Published } from "#domain/messages/Published"
 import { ConversationEntity, type Send, type SendCommand } from "#domain/conversations/ConversationEntity"
-import { boundless } from "#ground/http/HeldBytes"
+import { boundless } from "#infrastructure/http/BufferedBytes"
 import type { Sent } from "#domain/messages/Sent"
-import { Config } from "#ground/platform/Config"
-import { HELD_MS } from "#ground/wire/WireError"
-import { monotonicMillis } from "#ground/platform/MonotonicClock"
+import { Config } from "#infrastructure/platform/Config"
+import { HELD_MS } from "#infrastructure/wire/WireError"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { LiveAgent, type Push } from "#domain/push/LiveAgent"
 import { PushRouter } from "#domain/push/PushRouter"
 import type { SocketSlot } from "#domain/push/SocketPlaces"
-import { makeComparison } from "#doors/realtime/Cursors"
-import { SocketSession, type SessionDependencies } from "#doors/realtime/SocketSession"
+import { makeComparison } from "#interfaces/realtime/Cursors"
+import { SocketSession, type SessionDependencies } from "#interfaces/realtime/SocketSession"
 import type { Reaches } from "../Search.ts"
 import { check, same } from "../Violation.ts"
 import { AGENTS, type Command, NODES, type OneSend as OneCommand } from "./Commands.ts"
@@ -29,7 +29,7 @@ import { Time } from "./Time.ts"
 /** A mistake that the simulation has to find. */
 export interface Mutant {
   readonly database?: DatabaseMutant
-  readonly lines?: (lines: Lines.NodeLines["Service"]) => Lines.NodeLines["Service"]
+  readonly lines?: (lines: Lines.PeerConnections["Service"]) => Lines.PeerConnections["Service"]
   readonly calls?: (calls: NodeCalls["Service"]) => NodeCalls["Service"]
   /** Executes calls of other nodes whether or not the node holds the shard. */
   readonly servesAll?: boolean
@@ -51,7 +51,7 @@ const LOOK_MS = 5
 const PATIENCE_MS = 1_000
 /** Within this time all lines are connected again, and every socket has read the messages that it missed. */
 const QUIET_MS = 15_000
-/** No caller waits longer than this for the answer to a send (Procedures.ts, SendQueues.ts). */
+/** No caller waits longer than this for the answer to a send (EntityRpc.ts, SendQueues.ts). */
 const ANSWERED_MS = 12_000
 
 const agentName = (agent: number): string => `agent-${agent}`
@@ -109,9 +109,9 @@ interface LiveNode {
   readonly name: string
   readonly process: string
   readonly scope: Scope.Closeable
-  readonly lines: Lines.NodeLines["Service"]
+  readonly lines: Lines.PeerConnections["Service"]
   readonly router: PushRouter["Service"]
-  readonly send: Procedures.Client<typeof Send>["Send"]
+  readonly send: EntityRpc.Client<typeof Send>["Send"]
   readonly agents: Map<string, LiveAgent>
   readonly sockets: Set<OpenSocket>
   readonly fibers: Set<Fiber.Fiber<unknown, unknown>>
@@ -135,7 +135,7 @@ interface OneSend {
 /**
  * Nodes with the real lines, calls, procedures, actors of conversations, routers of pushes and sessions, over simulated
  * connections, a simulated database and a simulated clock. The list of nodes and the owners of shards are simulated too:
- * each node learns of a change at another time. The regular comparison of cursors with storage (GatewayLive.ts) is left out, because it
+ * each node learns of a change at another time. The regular comparison of cursors with storage (SocketServer.ts) is left out, because it
  * would hide a lost push after ten seconds. Two cases need this comparison and are not checked: a commit whose node got no answer, and a
  * socket that opens while another node does not answer for a second.
  */
@@ -231,8 +231,8 @@ export class World {
     const { agents, echoes, router } = node
     const { clientMsgId, id, senderId } = message
     const tell = (agentId: string, push: Push): void => {
-      agents.get(agentId)?.tell(push)
-      router.tell(agentId, push)
+      agents.get(agentId)?.push(push)
+      router.push(agentId, push)
     }
     for (const { inboxNo, recipientId } of envelopes) tell(recipientId, { _tag: "Hint", inboxNo, messageId: id, senderId, rendered })
     if (senderLastInboxNo !== null) {
@@ -243,7 +243,7 @@ export class World {
       this.floodedAt = this.time.now
       for (const { recipientId } of envelopes) {
         if (router.count(recipientId) > 0) this.met("flood")
-        for (let i = 0; i < FLOOD; i++) router.tell(recipientId, { _tag: "Event", frame: "{\"type\":\"flood\"}" })
+        for (let i = 0; i < FLOOD; i++) router.push(recipientId, { _tag: "Event", frame: "{\"type\":\"flood\"}" })
       }
     }
   }
@@ -273,7 +273,7 @@ export class World {
       const context = yield* Layer.build(
         PushRouter.layer.pipe(
           Layer.provideMerge(Layer.mergeAll(calls, this.cluster(no, others), Config.layerTest())),
-          Layer.provideMerge(Layer.succeed(Lines.NodeLines, lines)),
+          Layer.provideMerge(Layer.succeed(Lines.PeerConnections, lines)),
           Layer.fresh
         )
       ).pipe(Scope.provide(scope))
@@ -295,7 +295,7 @@ export class World {
         backlogHard: 1_000_000,
         fork
       })
-      const client = yield* Procedures.make(ConversationEntity, {
+      const client = yield* EntityRpc.make(ConversationEntity, {
         Send: {
           run: (conversationId, { command }) => {
             this.judge(() =>
@@ -315,10 +315,10 @@ export class World {
         push: (agentId, pushed) => {
           const push = mutant.hears?.(pushed) ?? pushed
           if (push._tag === "Echo") node.echoes.add(push.messageId)
-          agents.get(agentId)?.tell(push)
+          agents.get(agentId)?.push(push)
         },
         notice: () => Effect.void,
-        // GatewayLive does the same.
+        // SocketServer does the same.
         missed: () => void fork(Effect.andThen(compare, compare)),
         parted: () => {}
       })

@@ -83,7 +83,7 @@ export class Codes {
     return Object.assign(new Codes(), structuredClone({ ...this }))
   }
 
-  private room(email: number, purpose: Purpose, now: number): TooSoon | undefined {
+  private module(email: number, purpose: Purpose, now: number): TooSoon | undefined {
     const address = this.addresses.get(`${email} ${purpose}`)
     if (address === undefined) return undefined
     const cooling = address.cleared ? 0 : address.last + CODES.cooldown - now
@@ -133,17 +133,17 @@ export class Codes {
 
   register(email: number, handle: number, now: number): Issued {
     if (this.accounts.some((account) => account.handle === handle)) return { refused: "HandleTaken", wait: 0 }
-    return this.room(email, "register", now) ?? { pending: this.issue("register", email, { handle, decoy: false }, now), bound: false }
+    return this.module(email, "register", now) ?? { pending: this.issue("register", email, { handle, decoy: false }, now), bound: false }
   }
 
   rotate(account: number, now: number): Issued {
     const { email } = this.accounts[account]!
-    return this.room(email, "rotate", now) ?? { pending: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
+    return this.module(email, "rotate", now) ?? { pending: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
   }
 
   /** Begins a recovery, which is never refused. If no mail may be sent now, the new pending id stands for the last mailed code. */
   recover(email: number, now: number): { readonly pending: number; readonly bound: boolean } {
-    if (this.room(email, "recover", now) !== undefined) {
+    if (this.module(email, "recover", now) !== undefined) {
       return { pending: this.stand(this.addresses.get(`${email} recover`)!.code), bound: true }
     }
     const account = this.live(email)

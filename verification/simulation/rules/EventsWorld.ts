@@ -9,12 +9,12 @@ import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { ChallengeClient, type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
-import { EventSubscriptions } from "#doors/mcp/events/EventSubscriptions"
-import { type EventType, eventTypeOf } from "#doors/mcp/events/EventTypes"
-import { Database } from "#ground/database/Sql"
+import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
+import { type EventType, eventTypeOf } from "#interfaces/mcp/events/EventTypes"
+import { Database } from "#infrastructure/database/Sql"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { leap } from "../../../test/support/Leap.ts"
-import { draft, layerRooms, newAgent } from "../../../test/support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../../../test/support/Modules.ts"
 import type { Reaches } from "../Search.ts"
 import { check, Violation } from "../Violation.ts"
 
@@ -217,7 +217,7 @@ const internet = Layer.mergeAll(
 )
 
 export const layerEvents = (database: TestDatabase) =>
-  layerRooms(layerWatched(database) as unknown as TestDatabase).pipe(
+  layerModules(layerWatched(database) as unknown as TestDatabase).pipe(
     Layer.provideMerge(internet),
     Layer.provideMerge(Layer.sync(Watched, (): Watch => ({ model: undefined, statements: 0, underWay: 0 })))
   )

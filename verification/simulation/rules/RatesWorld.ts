@@ -7,12 +7,12 @@ import { Avatars } from "#domain/avatars/Avatars"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { Conversations } from "#domain/conversations/Conversations"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
-import type { RateRule } from "#ground/rates/RateRule"
-import type { RateLimited } from "#ground/wire/WireError"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import type { RateLimited } from "#infrastructure/wire/WireError"
 import { AddressLimits, type LimitedRoute } from "#domain/registration/AddressLimits"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { leap } from "../../../test/support/Leap.ts"
-import { draft, layerRooms, newAgent } from "../../../test/support/Rooms.ts"
+import { draft, layerModules, newAgent } from "../../../test/support/Modules.ts"
 import { WindowModel } from "../../../test/support/WindowModel.ts"
 import type { Reaches } from "../Search.ts"
 import { check, Violation } from "../Violation.ts"
@@ -44,7 +44,7 @@ type Meter = keyof typeof METERS
 const NAMES = Object.keys(METERS) as ReadonlyArray<Meter>
 
 export const layerRates = (database: TestDatabase) =>
-  DirectoryBudget.layer.pipe(Layer.provideMerge(layerRooms(database, {
+  DirectoryBudget.layer.pipe(Layer.provideMerge(layerModules(database, {
     LIMITS_SENDS_PER_SECOND: METERS.send.windows[0].limit,
     LIMITS_DIRECTORY_PER_MINUTE: METERS.directory.windows[0].limit,
     LIMITS_DIRECTORY_PER_DAY: METERS.directory.windows[1].limit,

@@ -19,17 +19,17 @@ import { Enforcement } from "#domain/enforcement/Enforcement"
 import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
 import { Groups } from "#domain/groups/Groups"
 import { Mutes } from "#domain/mutes/Mutes"
-import { Blobs } from "#ground/files/Blobs"
-import { Ids } from "#ground/platform/Ids"
-import { Secrets } from "#ground/database/Secrets"
-import { SocketSession } from "#doors/realtime/SocketSession"
+import { Blobs } from "#infrastructure/files/Blobs"
+import { Ids } from "#infrastructure/platform/Ids"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { SocketSession } from "#interfaces/realtime/SocketSession"
 import { WebhookClient } from "#domain/webhooks/WebhookClient"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { FakeSocket } from "../../../test/support/FakeSocket.ts"
 import { leap } from "../../../test/support/Leap.ts"
-import { draft, layerRooms } from "../../../test/support/Rooms.ts"
+import { draft, layerModules } from "../../../test/support/Modules.ts"
 import type { Reaches } from "../Search.ts"
 import { check, type Rule, ruleOfRefusal, same, Violation } from "../Violation.ts"
 import { settlingWorld, turn } from "../World.ts"
@@ -49,7 +49,7 @@ const internet = Layer.mergeAll(
   Layer.succeed(WebhookClient, () => Effect.succeed(200))
 )
 
-/** The rooms with limits that some forty steps reach, and with a folder of their own for files. */
+/** The modules with limits that some forty steps reach, and with a folder of their own for files. */
 export const layerSociety = (database: TestDatabase) =>
   Layer.unwrap(Effect.map(
     Effect.acquireRelease(
@@ -57,7 +57,7 @@ export const layerSociety = (database: TestDatabase) =>
       (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
     ),
     (DATA_DIR) =>
-      layerRooms(database, {
+      layerModules(database, {
         DATA_DIR,
         LIMITS_SENDS_PER_SECOND: 1_000_000,
         LIMITS_COLD_CONVERSATIONS: LIMITS.cold,
@@ -89,7 +89,7 @@ const choose = <A>(among: ReadonlyArray<A>, pick: number): A | undefined => amon
 
 let serial = 0
 
-/** Runs histories against the rooms, each with new agents, and compares with the model after every step. */
+/** Runs histories against the modules, each with new agents, and compares with the model after every step. */
 export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const sql = yield* SqlClient.SqlClient
   const accounts = yield* Accounts
@@ -352,7 +352,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     }
 
     const send = Effect.fnUntraced(function*(from: number, to: number | string, key: string, file?: File) {
-      // The server refuses all requests of a suspended agent before they reach a room. Here, only rooms with a check of their own refuse.
+      // The server refuses all requests of a suspended agent before they reach a module. Here, only modules with a check of their own refuse.
       if (!alive(from)) return
       // A group checks the file before its commit checks the sender.
       if (!able(from) && typeof to === "string" && file !== undefined) return

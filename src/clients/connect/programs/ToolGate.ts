@@ -2,7 +2,7 @@ import { Effect, Option, Schema } from "effect"
 import { randomBytes, timingSafeEqual } from "node:crypto"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
-import { bearerOf } from "#ground/wire/Bearer"
+import { bearerOf } from "#infrastructure/wire/Bearer"
 
 /** Where a run finds Parley's tools by MCP. The token is valid for this run alone. */
 export interface Tools {
@@ -24,7 +24,7 @@ export interface ToolAnswer {
 }
 
 const MOST_BYTES = 1_048_576
-const PATIENCE_MS = 30_000
+const REQUEST_TIMEOUT_MS = 30_000
 const SEND = "agentchat_send_message"
 
 /** The methods that are forwarded. Subscriptions and events are not among them: a run does not wait for messages. */
@@ -86,7 +86,7 @@ export const openTools = Effect.fnUntraced(function*(
       headers: { ...headers, authorization: `Bearer ${key}` },
       body,
       redirect: "error",
-      signal: AbortSignal.timeout(PATIENCE_MS)
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS)
     })
     const text = await answer.text()
     response.writeHead(answer.status, { "content-type": answer.headers.get("content-type") ?? "application/json" }).end(text)

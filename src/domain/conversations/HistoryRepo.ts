@@ -1,0 +1,443 @@
+import { Context, Effect, Layer } from "effect"
+import { Database } from "#infrastructure/database/Sql"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
+import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "#domain/messages/Message"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+
+/** A message with the progress that its reader may see; `inboxNo` is the number of the reader's own envelope. */
+export interface HistoryRow {
+  readonly message: StoredMessage
+  readonly progress: Progress
+  readonly inboxNo: number | null
+}
+
+/** A range of seqs, both bounds exclusive; a null bound is open. */
+export interface HistoryRange {
+  readonly before: number | null
+  readonly after: number | null
+  readonly limit: number
+}
+
+/** A participant's own view of a conversation. */
+export interface Participation {
+  readonly conversationId: string
+  readonly counterpartyId: string | null
+  readonly hiddenThrough: number
+}
+
+export interface ListedConversation {
+  readonly id: string
+  readonly kind: "direct" | "group"
+  readonly counterpartyId: string | null
+  readonly createdAt: number
+  readonly lastMessageAt: number | null
+  readonly activityAt: number
+  readonly unreadCount: number
+  readonly oldestUnread: number | null
+  readonly newestUnread: number | null
+  /** Whether the conversation, or the other side of a direct one, was muted when this was read. */
+  readonly muted: boolean
+  /** The newest message visible to the caller. */
+  readonly last: { readonly senderId: string; readonly type: MessageType; readonly content: string } | null
+}
+
+export interface ContextFacts {
+  readonly counterpartyId: string | null
+  readonly initiatorId: string | null
+  readonly establishedAt: number | null
+  readonly lastMessageAt: number | null
+  readonly isContact: boolean
+  readonly contactSince: number | null
+  readonly note: string | null
+  readonly unreadCount: number
+  readonly oldestUnread: number | null
+  readonly newestUnread: number | null
+}
+
+const PARTICIPATION = `
+SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = $1 AND conversation_id = $2`
+
+const PARTICIPATIONS = `
+SELECT conversation_id, counterparty_id, hidden_through FROM participants
+WHERE agent_id = $1 AND conversation_id = ANY ($2::text[])`
+
+/**
+ * Selects messages of a direct conversation as one side sees them. The progress comes from the envelope of the
+ * message's recipient. `no` is set only for the reader's own envelopes.
+ */
+const history = (bound: string, order: string) => `
+SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no
+FROM messages m
+LEFT JOIN LATERAL (
+  SELECT * FROM envelopes
+  WHERE recipient_id = CASE WHEN m.sender_id = $2 THEN $3 ELSE $2 END
+    AND conversation_id = m.conversation_id AND seq = m.seq
+  OFFSET 0
+) e ON true
+WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
+  AND NOT EXISTS (
+    SELECT FROM hidden_messages h
+    WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+  )
+ORDER BY m.seq ${order} LIMIT $6`
+
+/**
+ * Selects messages of a group as one member sees them. The progress of the member's own message is complete once all of
+ * its recipients have got that far. The progress of other messages comes from the member's own envelope.
+ */
+const groupHistory = (bound: string, order: string) => `
+SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no
+FROM (
+  SELECT * FROM messages m
+  WHERE m.conversation_id = $1 AND m.seq > $3 AND ${bound}
+    AND NOT EXISTS (
+      SELECT FROM hidden_messages h
+      WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+    )
+  ORDER BY m.seq ${order} LIMIT $5
+) m
+LEFT JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = $2 AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
+) e ON true
+LEFT JOIN LATERAL (
+  SELECT
+    CASE WHEN count(*) = count(x.delivered_at) THEN max(x.delivered_at) END AS delivered_at,
+    CASE WHEN count(*) = count(x.read_at) THEN max(x.read_at) END AS read_at
+  FROM group_members g
+  CROSS JOIN LATERAL (
+    SELECT * FROM envelopes
+    WHERE recipient_id = g.agent_id AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
+  ) x
+  WHERE g.group_id = m.conversation_id AND m.sender_id = $2
+) w ON true
+ORDER BY m.seq ${order}`
+
+const ANCHOR = `
+SELECT m.seq FROM messages m
+WHERE m.id = $3 AND m.conversation_id = $1 AND m.seq > $4
+  AND NOT EXISTS (
+    SELECT FROM hidden_messages h
+    WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+  )`
+
+const UNREAD = `
+LEFT JOIN LATERAL (
+  SELECT count(*) AS unread, min(e.seq) AS oldest, max(e.seq) AS newest
+  FROM envelopes e
+  WHERE e.recipient_id = p.agent_id AND e.conversation_id = p.conversation_id AND e.seq > p.hidden_through
+    AND e.read_at IS NULL
+    AND NOT EXISTS (
+      SELECT FROM hidden_messages h
+      WHERE h.agent_id = p.agent_id AND h.conversation_id = e.conversation_id AND h.seq = e.seq
+    )
+) u ON true`
+
+/** Newest activity first; the id breaks ties, so that the order is total. */
+const LIST = `
+SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
+  u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content,
+  COALESCE(
+    (
+      SELECT true FROM mutes s
+      WHERE s.muter_id = l.agent_id AND s.kind = 'conversation' AND s.target_id = l.id
+        AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+    ),
+    (
+      SELECT true FROM mutes s
+      WHERE s.muter_id = l.agent_id AND s.kind = 'agent' AND s.target_id = l.counterparty_id
+        AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+    ),
+    false
+  ) AS muted
+FROM (
+  SELECT p.agent_id, p.conversation_id, p.counterparty_id, p.hidden_through,
+    c.id, c.kind, c.created_at, c.last_message_at, COALESCE(c.last_message_at, c.created_at) AS activity_at
+  FROM participants p JOIN conversations c ON c.id = p.conversation_id
+  WHERE p.agent_id = $1 AND c.last_seq > p.hidden_through
+    AND ($2::bigint IS NULL OR (COALESCE(c.last_message_at, c.created_at), c.id) < ($2::bigint, $3::text))
+  ORDER BY activity_at DESC, c.id DESC
+  OFFSET $4 LIMIT $5
+) l
+JOIN participants p ON p.agent_id = l.agent_id AND p.conversation_id = l.conversation_id
+${UNREAD}
+LEFT JOIN LATERAL (
+  SELECT m.sender_id, m.type, m.content FROM messages m
+  WHERE m.conversation_id = l.id AND m.seq > l.hidden_through
+    AND NOT EXISTS (
+      SELECT FROM hidden_messages h
+      WHERE h.agent_id = l.agent_id AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+    )
+  ORDER BY m.seq DESC LIMIT 1
+) m ON true
+ORDER BY l.activity_at DESC, l.id DESC`
+
+const COUNT = `
+SELECT count(*) AS total FROM participants p JOIN conversations c ON c.id = p.conversation_id
+WHERE p.agent_id = $1 AND c.last_seq > p.hidden_through`
+
+const CONTEXT = `
+SELECT p.counterparty_id, c.initiator_id, c.established_at, c.last_message_at,
+  k.added_at AS contact_since, k.notes, u.unread, u.oldest, u.newest
+FROM participants p
+JOIN conversations c ON c.id = p.conversation_id
+LEFT JOIN contacts k ON k.agent_id = p.agent_id AND k.contact_id = p.counterparty_id
+${UNREAD}
+WHERE p.agent_id = $1 AND p.conversation_id = $2`
+
+/**
+ * Locks the inbox first, as every statement does. The last update reads `held` too, so that the lock is taken before
+ * anything else is evaluated, because a statement cannot lock a row that it has already changed. The agent's
+ * undelivered envelope of the hidden message becomes delivered (wire.md F).
+ */
+const HIDE_MESSAGE = `
+WITH held AS MATERIALIZED (
+  SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
+), hidden AS (
+  INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+), done AS (
+  UPDATE envelopes e SET delivered_at = $4 FROM held h
+  WHERE h.agent_id = $1 AND e.recipient_id = $1 AND e.conversation_id = $2 AND e.seq = $3 AND e.delivered_at IS NULL
+  RETURNING e.no
+)
+UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
+FROM held h WHERE n.agent_id = h.agent_id`
+
+const HIDE_CONVERSATION = `
+WITH held AS MATERIALIZED (
+  SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
+), cut AS (
+  UPDATE participants p SET hidden_through = GREATEST(p.hidden_through, c.last_seq)
+  FROM conversations c, held h
+  WHERE p.agent_id = h.agent_id AND p.conversation_id = $2 AND c.id = p.conversation_id
+  RETURNING p.hidden_through
+), done AS (
+  UPDATE envelopes e SET delivered_at = $3 FROM cut
+  WHERE e.recipient_id = $1 AND e.conversation_id = $2 AND e.seq <= cut.hidden_through AND e.delivered_at IS NULL
+  RETURNING e.no
+)
+UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
+FROM held h WHERE n.agent_id = h.agent_id`
+
+interface UnreadColumns {
+  readonly unread: number
+  readonly oldest: number | null
+  readonly newest: number | null
+}
+
+const ERASE_HIDES = `
+DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
+  SELECT conversation_id, seq FROM hidden_messages WHERE agent_id = $1 LIMIT $2
+)
+RETURNING seq`
+
+/** The single messages that agents have hidden from themselves. */
+export const hiddenMessagesTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "hidden_messages",
+    retention: { jobs: ["messages"] },
+    deletion: "keeps",
+    erasure: { removes: ["traces"], keeps: [], batch: { name: "erase_hides", text: ERASE_HIDES } },
+    exports: [
+      {
+        name: "hidden_messages",
+        about: "Single messages that it has hidden from itself.",
+        columns: ["conversation_id", "seq"],
+        without: { agent_id: SELF },
+        key: [["conversation_id", "text"], ["seq", "bigint"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  }
+]
+
+/** The SQL with which a participant reads its conversations and hides parts of them. */
+export class HistoryRepo extends Context.Service<HistoryRepo, {
+  readonly participation: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<Participation | undefined, Unavailable>
+  /** Rows are newest first, or oldest first if `after` is set. */
+  readonly history: (
+    agentId: string,
+    participation: Participation,
+    range: HistoryRange
+  ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
+  /** The messages at these seqs that are visible to the agent. */
+  readonly at: (
+    agentId: string,
+    participation: Participation,
+    seqs: ReadonlyArray<number>
+  ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
+  /** The agent's views of these conversations, without those in which it takes no part. */
+  readonly participations: (
+    agentId: string,
+    conversationIds: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<Participation>, Unavailable>
+  /** The seq of a message, if it is visible to the agent in this conversation. */
+  readonly anchor: (
+    agentId: string,
+    participation: Participation,
+    messageId: string
+  ) => Effect.Effect<number | undefined, Unavailable>
+  readonly list: (
+    agentId: string,
+    before: { readonly activityAt: number; readonly id: string } | null,
+    offset: number,
+    limit: number,
+    at: number
+  ) => Effect.Effect<ReadonlyArray<ListedConversation>, Unavailable>
+  readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
+  readonly context: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<ContextFacts | undefined, Unavailable>
+  readonly hideMessage: (
+    agentId: string,
+    conversationId: string,
+    seq: number,
+    at: number
+  ) => Effect.Effect<void, Unavailable>
+  readonly hideConversation: (
+    agentId: string,
+    conversationId: string,
+    at: number
+  ) => Effect.Effect<void, Unavailable>
+}>()("parley/conversations/HistoryRepo") {
+  static readonly layer = Layer.effect(
+    HistoryRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      interface ParticipationColumns {
+        readonly conversation_id: string
+        readonly counterparty_id: string | null
+        readonly hidden_through: number
+      }
+      const participation = database.prepared<ParticipationColumns>("participation", PARTICIPATION)
+      const participations = database.prepared<ParticipationColumns>("participations", PARTICIPATIONS)
+      const toParticipation = (row: ParticipationColumns): Participation => ({
+        conversationId: row.conversation_id,
+        counterpartyId: row.counterparty_id,
+        hiddenThrough: row.hidden_through
+      })
+      type HistoryColumns = MessageRow & {
+        readonly delivered_at: number | null
+        readonly read_at: number | null
+        readonly no: number | null
+      }
+      const newestFirst = database.prepared<HistoryColumns>("history_before", history("m.seq < $5", "DESC"))
+      const oldestFirst = database.prepared<HistoryColumns>("history_after", history("m.seq > $5", "ASC"))
+      const groupNewestFirst = database.prepared<HistoryColumns>("group_history_before", groupHistory("m.seq < $4", "DESC"))
+      const groupOldestFirst = database.prepared<HistoryColumns>("group_history_after", groupHistory("m.seq > $4", "ASC"))
+      const at = database.prepared<HistoryColumns>("history_at", history("m.seq = ANY ($5::bigint[])", "DESC"))
+      const groupAt = database.prepared<HistoryColumns>("group_history_at", groupHistory("m.seq = ANY ($4::bigint[])", "DESC"))
+      const toHistoryRow = (row: HistoryColumns): HistoryRow => ({
+        message: storedMessage(row),
+        progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
+        inboxNo: row.no
+      })
+      const anchor = database.prepared<{ seq: number }>("history_anchor", ANCHOR)
+      const list = database.prepared<
+        UnreadColumns & {
+          id: string
+          kind: "direct" | "group"
+          counterparty_id: string | null
+          created_at: number
+          last_message_at: number | null
+          activity_at: number
+          last_sender: string | null
+          last_type: MessageType
+          last_content: string
+          muted: boolean
+        }
+      >("list_conversations", LIST)
+      const count = database.prepared<{ total: number }>("count_conversations", COUNT)
+      const context = database.prepared<
+        UnreadColumns & {
+          counterparty_id: string | null
+          initiator_id: string | null
+          established_at: number | null
+          last_message_at: number | null
+          contact_since: number | null
+          notes: string | null
+        }
+      >("conversation_context", CONTEXT)
+      const hideMessage = database.prepared("hide_message", HIDE_MESSAGE)
+      const hideConversation = database.prepared("hide_conversation", HIDE_CONVERSATION)
+
+      return HistoryRepo.of({
+        participation: (agentId, conversationId) =>
+          Effect.map(participation([agentId, conversationId]), ([row]) =>
+            row === undefined ? undefined : toParticipation(row)),
+        participations: (agentId, conversationIds) =>
+          Effect.map(participations([agentId, conversationIds]), (rows) => rows.map(toParticipation)),
+        history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit }) =>
+          Effect.map(
+            counterpartyId === null
+              ? after === null
+                ? groupNewestFirst([conversationId, agentId, hiddenThrough, before ?? Number.MAX_SAFE_INTEGER, limit])
+                : groupOldestFirst([conversationId, agentId, hiddenThrough, after, limit])
+              : after === null
+              ? newestFirst([
+                conversationId,
+                agentId,
+                counterpartyId,
+                hiddenThrough,
+                before ?? Number.MAX_SAFE_INTEGER,
+                limit
+              ])
+              : oldestFirst([conversationId, agentId, counterpartyId, hiddenThrough, after, limit]),
+            (rows) => rows.map(toHistoryRow)
+          ),
+        at: (agentId, { conversationId, counterpartyId, hiddenThrough }, seqs) =>
+          Effect.map(
+            counterpartyId === null
+              ? groupAt([conversationId, agentId, hiddenThrough, seqs, seqs.length])
+              : at([conversationId, agentId, counterpartyId, hiddenThrough, seqs, seqs.length]),
+            (rows) => rows.map(toHistoryRow)
+          ),
+        anchor: (agentId, { conversationId, hiddenThrough }, messageId) =>
+          Effect.map(anchor([conversationId, agentId, messageId, hiddenThrough]), (rows) => rows[0]?.seq),
+        list: (agentId, before, offset, limit, at) =>
+          Effect.map(
+            list([agentId, before?.activityAt ?? null, before?.id ?? null, offset, limit, at]),
+            (rows) =>
+              rows.map((row) => ({
+                id: row.id,
+                kind: row.kind,
+                counterpartyId: row.counterparty_id,
+                createdAt: row.created_at,
+                lastMessageAt: row.last_message_at,
+                activityAt: row.activity_at,
+                unreadCount: row.unread,
+                oldestUnread: row.oldest,
+                newestUnread: row.newest,
+                muted: row.muted,
+                last: row.last_sender === null
+                  ? null
+                  : { senderId: row.last_sender, type: row.last_type, content: row.last_content }
+              }))
+          ),
+        count: (agentId) => Effect.map(count([agentId]), (rows) => rows[0]?.total ?? 0),
+        context: (agentId, conversationId) =>
+          Effect.map(context([agentId, conversationId]), ([row]) =>
+            row === undefined ? undefined : {
+              counterpartyId: row.counterparty_id,
+              initiatorId: row.initiator_id,
+              establishedAt: row.established_at,
+              lastMessageAt: row.last_message_at,
+              isContact: row.contact_since !== null,
+              contactSince: row.contact_since,
+              note: row.notes,
+              unreadCount: row.unread,
+              oldestUnread: row.oldest,
+              newestUnread: row.newest
+            }),
+        hideMessage: (agentId, conversationId, seq, at) =>
+          Effect.asVoid(hideMessage([agentId, conversationId, seq, at])),
+        hideConversation: (agentId, conversationId, at) =>
+          Effect.asVoid(hideConversation([agentId, conversationId, at]))
+      })
+    })
+  )
+}

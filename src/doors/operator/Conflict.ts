@@ -1,8 +1,0 @@
-import { WireError } from "#ground/wire/WireError"
-
-/** The present state does not allow the request. The message says why. */
-export class Conflict extends WireError<Conflict>()("Conflict", {
-  code: "CONFLICT",
-  status: 409,
-  message: "The present state does not allow this."
-}) {}

@@ -1,0 +1,66 @@
+import { Effect, Layer, Schedule } from "effect"
+import { MessageStorage, RunnerHealth, Runners, RunnerStorage, Sharding, ShardingConfig } from "effect/cluster"
+import { Members } from "./Members.ts"
+import { NodeCalls } from "./NodeCalls.ts"
+import { PeerConnections } from "./PeerConnections.ts"
+import { ownsShards, shards, SHARDS } from "./Shards.ts"
+
+/**
+ * Settings that all shapes share. Entities are evicted from memory only when they have been idle, however many there
+ * are.
+ */
+export const common = {
+  simulateRemoteSerialization: false,
+  shardsPerGroup: SHARDS,
+  maxResidentEntities: "unbounded",
+  entityMailboxCapacity: 16_384,
+  entityMaxIdleTime: "2 minutes",
+  entityTerminationTimeout: "5 seconds"
+} as const
+
+/**
+ * The cluster of a standalone server: this process owns every shard, and messages to entities are neither persisted nor
+ * encoded.
+ */
+export const layerStandalone = NodeCalls.layer.pipe(
+  Layer.provideMerge(Layer.merge(PeerConnections.layerAlone, Members.layerAlone)),
+  Layer.provideMerge(Sharding.layer),
+  Layer.provideMerge(Runners.layerNoop),
+  Layer.provideMerge(MessageStorage.layerNoop),
+  Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
+  Layer.provide(ShardingConfig.layer(common))
+)
+
+/** Completes once this process holds every shard. Before that a call to an entity would wait or be refused. */
+export const awaitShards = Effect.gen(function*() {
+  const sharding = yield* Sharding.Sharding
+  yield* Effect.suspend(() =>
+    shards.every((shard) => sharding.hasShardId(shard)) ? Effect.void : Effect.fail("some shard is missing")
+  ).pipe(Effect.retry(Schedule.spaced("10 millis")), Effect.timeout("30 seconds"), Effect.orDie)
+})
+
+/** Completes once this node holds a shard, or after 15 seconds. Without a shard, the other nodes serve its calls. */
+export const awaitShare = Effect.gen(function*() {
+  const sharding = yield* Sharding.Sharding
+  yield* Effect.suspend(() =>
+    shards.some((shard) => sharding.hasShardId(shard)) ? Effect.void : Effect.fail("no shard yet")
+  ).pipe(
+    Effect.retry(Schedule.spaced("20 millis")),
+    Effect.timeoutOption("15 seconds"),
+    Effect.ignore
+  )
+})
+
+/** Completes once a node that owns shards is known, or after 15 seconds. Without such a node, readiness reports the reason. */
+export const awaitOwners = Effect.gen(function*() {
+  const members = yield* Members
+  yield* Effect.suspend(() =>
+    members.list()?.runners.some(([runner, isHealthy]) => isHealthy && ownsShards(runner)) === true
+      ? Effect.void
+      : Effect.fail("no owner yet")
+  ).pipe(
+    Effect.retry(Schedule.spaced("20 millis")),
+    Effect.timeoutOption("15 seconds"),
+    Effect.ignore
+  )
+})

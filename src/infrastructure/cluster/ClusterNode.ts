@@ -1,0 +1,325 @@
+import { Clock, Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
+import {
+  ClusterError,
+  MessageStorage,
+  type Runner,
+  RunnerAddress,
+  RunnerHealth,
+  Runners,
+  RunnerStorage,
+  Sharding,
+  ShardingConfig,
+  SqlRunnerStorage
+} from "effect/cluster"
+import { SqlClient } from "effect/sql"
+import { common } from "./Cluster.ts"
+import type { Settings } from "#infrastructure/platform/Config"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { reachableUrl } from "#infrastructure/platform/PublicUrl"
+import { endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { nameOf } from "./NodeAddress.ts"
+import { Complete, NodeDrain, registerOnceServing } from "./NodeDuty.ts"
+import { Members } from "./Members.ts"
+import { ownsShards, shards } from "./Shards.ts"
+import { NodeCalls } from "./NodeCalls.ts"
+import { WIRE } from "./NodeGreeting.ts"
+import { PeerConnections } from "./PeerConnections.ts"
+import * as NodePort from "./NodePort.ts"
+import { NodeRpc } from "./NodeRpc.ts"
+import * as NodeProgress from "./NodeProgress.ts"
+import { NodeReports } from "./NodeReports.ts"
+import { ADDRESS_LOCKS, type NodeInfo, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { BeforeClosing } from "#infrastructure/http/HttpServer"
+import { sqlState } from "#infrastructure/database/Sql"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+
+/** The key of the advisory lock under which the cluster's tables are created; an arbitrary number. */
+const LOCK = 7_217_536_002
+
+/** Creates the tables in which nodes find each other, unless they exist. */
+export const migrate = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql.withTransaction(Effect.andThen(
+    sql`SELECT pg_advisory_xact_lock(${LOCK})`,
+    Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
+  ))
+})
+
+/** Another process holds the lock of this node's address. */
+export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ readonly address: string }> {
+  override get message(): string {
+    return `Another node of this database has the address ${this.address}: set RUNNER_HOST and RUNNER_PORT to the address of this node`
+  }
+}
+
+/** After this time without a statement PostgreSQL ends a session, if no other node has ended the session before. */
+const LOCK_EXPIRES_MS = 10_000
+
+/**
+ * Claims the node's address for the life of the process, with a lock on a session that PostgreSQL ends after
+ * LOCK_EXPIRES_MS of silence. A node that is restarted may have to wait that long for the lock of its predecessor.
+ */
+export const claimAddress = (
+  { RUNNER_HOST, RUNNER_PORT }: Pick<Settings, "RUNNER_HOST" | "RUNNER_PORT">,
+  patience: Duration.Input = LOCK_EXPIRES_MS + 5_000
+) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
+    const key = lockKeyOf(address)
+    const addressClaimed = yield* Deferred.make<void>()
+    const hold = Effect.scoped(Effect.gen(function*() {
+      const session = yield* sql.reserve
+      // Cleans up, because the session goes back to the pool.
+      yield* Effect.addFinalizer(() =>
+        Effect.ignore(Effect.andThen(
+          session.executeRaw("SELECT pg_advisory_unlock_all()", []),
+          session.executeRaw("RESET idle_session_timeout", [])
+        )))
+      yield* session.executeRaw(`SELECT set_config('idle_session_timeout', '${LOCK_EXPIRES_MS}', false)`, [])
+      const attempt = Effect.filterOrFail(
+        session.executeValues(`SELECT pg_try_advisory_lock(${ADDRESS_LOCKS}, ${key})`, []),
+        ([row]) => row?.[0] === true,
+        () => new NodeAddressTaken({ address })
+      )
+      yield* Effect.retry(attempt, {
+        while: (error) => error._tag === "NodeAddressTaken",
+        schedule: Schedule.spaced("500 millis")
+      })
+      yield* Deferred.succeed(addressClaimed, undefined)
+      yield* Effect.repeat(session.executeRaw("SELECT 1", []), Schedule.spaced(LOCK_EXPIRES_MS / 4))
+    }))
+    // If the session is lost, for example because the database restarts, the address is claimed again.
+    yield* hold.pipe(Effect.ignore, Effect.repeat(Schedule.spaced("1 second")), Effect.forkScoped)
+    yield* Deferred.await(addressClaimed).pipe(
+      Effect.timeoutOrElse({ duration: patience, orElse: () => Effect.fail(new NodeAddressTaken({ address })) })
+    )
+  })
+
+/** One connection is for the shard locks; the others are needed while statements hang and are repeated. */
+const CONNECTIONS = 4
+/**
+ * How long one attempt to register a node waits until the node may join. The bound lets a node that is stopping end its
+ * attempts.
+ */
+const JOINS_WITHIN = "2 seconds"
+
+/** How long a node that is excluded has to release its shards by itself. A node that is silent has had this time already. */
+const RELEASES_WITHIN_MS = 3_000
+const END_WITHIN = "1 second"
+/** How often locks that another session holds are tried again, and how many tries in a row may get no lock after one got some. */
+const TRY_EVERY = "50 millis"
+const TRIES = 40
+const FRUITLESS = 4
+
+/**
+ * The list of nodes and the shard locks, on database connections of their own, so that a node too busy to serve agents
+ * still renews its locks.
+ *
+ * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
+ *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
+ * - A node that joins, is drained or stops says so in its row. All nodes act on the row at the same moment, which the row
+ *   names. At this moment the previous owner releases the locks, and the next owner begins to try them every 50 ms.
+ * - A node that takes no shards still belongs for everything else (`NodeDrain`). If no node takes shards, all do.
+ * - A node that is excluded and does not release its shards loses its database sessions, and its locks with them
+ *   (`endedBy`). If no node can end them, PostgreSQL ends a session that hangs after LOCK_EXPIRES_MS.
+ * - For the last node that leaves, the empty list is withheld, because effect would report it as a failure.
+ * - The connections are pipelined. Some hundred shards may move at once. Each is released with a statement of its own, for
+ *   which it has a third of the lock's expiry. Without pipelining the last statements would miss that deadline if the
+ *   database is some milliseconds away or the node is busy.
+ */
+export const storage = (url: Redacted.Redacted<string>, self: string) =>
+  Layer.effect(
+    RunnerStorage.RunnerStorage,
+    Effect.gen(function*() {
+      const storage = yield* RunnerStorage.RunnerStorage
+      const table = yield* NodeTable
+      const drain = yield* NodeDrain
+      const now = monotonicMillis(yield* Clock.Clock)
+      /** When each excluded node was first seen as excluded, by this node's clock. */
+      let excludedSince: ReadonlyMap<string, number> = new Map()
+      /** The nodes that own shards, by the last list. */
+      let owning = ""
+      let mayEnd = true
+      let left = false
+      const persistence = (cause: unknown) => new ClusterError.PersistenceError({ cause })
+      const rows = Effect.mapError(table.rows, persistence)
+      const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
+        const said = new Map(rows.map((row) => [row.address, row]))
+        return { runners, said, listed: runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address)))) }
+      })
+      const join = (runner: Runner.Runner) =>
+        Effect.flatMap(sightings, ({ listed, said }) => {
+          const others = listed.filter(({ address, ownsShards }) => ownsShards && address !== self)
+          return mayJoin(listed, viewOf(runner, said.get(nameOf(runner.address)))) ? Effect.succeed(others.length === 0) : Effect.fail("not yet")
+        }).pipe(
+          Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
+          Effect.timeout(JOINS_WITHIN),
+          Effect.mapError(persistence)
+        )
+      /** Ends the sessions of nodes that are excluded and keep their shards. */
+      const endSessions = (listed: ReadonlyArray<NodeView>, said: ReadonlyMap<string, NodeRow>): Effect.Effect<void> => {
+        const before = excludedSince
+        const excluded = endedBy(self, listed)
+        excludedSince = new Map(excluded.map(({ address }) => [address, before.get(address) ?? now()]))
+        const due = excluded.flatMap(({ address, isSilent }) =>
+          isSilent || now() - excludedSince.get(address)! >= RELEASES_WITHIN_MS ? [address] : [])
+        const readAt = said.get(self)?.readAt
+        if (due.length === 0 || readAt === undefined) return Effect.void
+        return table.end(due, readAt).pipe(
+          Effect.tap((count) =>
+            count === 0 ? Effect.void : Effect.logWarning(`Ended ${count} database sessions of ${due.join(", ")}, to take over its shards`)),
+          Effect.tapError((error) => {
+            if (sqlState(error) !== "42501" || !mayEnd) return Effect.void
+            mayEnd = false
+            return Effect.logWarning("The role of DATABASE_URL may not end the database sessions of a node that hangs, so its shards move "
+              + "after 10 s and not after 4: use the same role on all nodes, or grant it pg_signal_backend")
+          }),
+          Effect.timeout(END_WITHIN),
+          Effect.ignore
+        )
+      }
+      return yield* registerOnceServing(RunnerStorage.RunnerStorage.of({
+        ...storage,
+        register: Effect.fnUntraced(function*(runner) {
+          const isFirst = yield* join(runner)
+          const no = yield* storage.register(runner, true)
+          drain.joined = true
+          if (!drain.drained) yield* Effect.mapError(table.takeShards(self, isFirst), persistence)
+          return no
+        }),
+        unregister: (address) =>
+          Effect.suspend(() => {
+            left = true
+            return Effect.andThen(storage.unregister(address), Effect.ignore(table.leave(nameOf(address))))
+          }),
+        // No node sets the health of another, because membership is computed.
+        setRunnerHealth: () => Effect.void,
+        // effect itself waits a second between two attempts to lock shards. Returns the locks that are held at the end.
+        acquire: Effect.fnUntraced(function*(address, shards) {
+          const wanted = [...shards]
+          const known = owning
+          const isMeant = () => owning === known
+          let held = yield* storage.acquire(address, wanted)
+          for (let tries = 0, fruitless = 0; held.length < wanted.length && isMeant() && tries < TRIES && fruitless < FRUITLESS; tries++) {
+            yield* Effect.sleep(TRY_EVERY)
+            const more = yield* storage.acquire(address, wanted)
+            fruitless = held.length === 0 || more.length > held.length ? 0 : fruitless + 1
+            held = more
+          }
+          return held
+        }),
+        getRunners: Effect.gen(function*() {
+          const { listed, runners, said } = yield* sightings
+          if (left && runners.length === 0) return yield* Effect.never
+          yield* endSessions(listed, said)
+          // Waits for the moment at which all nodes act on the row of a node that takes or hands over shards, if it is near.
+          const waited = Math.min(...said.values().map(({ turnsInMs }) => turnsInMs > 0 ? turnsInMs : Infinity))
+          const turned = Number.isFinite(waited) ? waited : 0
+          yield* Effect.sleep(turned)
+          const members = membersOf(listed)
+          const owners = listed.filter(({ address, ownsShards }) => ownsShards && members.has(address)).map(({ address }) => address)
+          const idle = owners.filter((address) => {
+            const row = said.get(address)
+            return row !== undefined && row.owns !== row.turnsInMs <= turned
+          })
+          // Some node must own the shards, so if no node takes them, all nodes do.
+          drain.nodes = new Set(idle.length < owners.length ? idle : [])
+          owning = owners.filter((address) => !drain.nodes.has(address)).sort().join()
+          return runners.map(([runner]): [Runner.Runner, boolean] => {
+            const address = nameOf(runner.address)
+            return [runner, members.has(address) && !drain.nodes.has(address)]
+          })
+        })
+      }))
+    })
+  ).pipe(
+    Layer.provide(SqlRunnerStorage.layerStorage({})),
+    Layer.provideMerge(NodeTable.layer),
+    Layer.provide(layerPg({ url, poolSize: CONNECTIONS, pipeline: true, mark: lockKeyOf(self) }))
+  )
+
+const NOBODY: ReadonlySet<string> = new Set()
+
+const viewOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeView => ({
+  address: nameOf(runner.address),
+  ownsShards: ownsShards(runner),
+  listed: said?.listed ?? 0,
+  isCurrent: said !== undefined && said.isLocked && said.isFresh,
+  isSilent: said?.isSilent === true,
+  reaches: said?.reaches ?? NOBODY
+})
+
+/** Removes the rows that an earlier process at this address left, so that other nodes do not take them for rows of this process. */
+const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
+    yield* sql`DELETE FROM cluster_runners WHERE address = ${address}`
+    yield* sql`DELETE FROM cluster_nodes WHERE address = ${address}`
+  })
+
+/** How long a node that stops waits until other nodes own its shards. */
+const HANDED_OVER_WITHIN = "2500 millis"
+
+/** A node that is asked to stop first gives its shards to the other nodes, while it still serves and calls them. */
+const layerHandOver = Layer.effect(
+  BeforeClosing,
+  Effect.gen(function*() {
+    const drain = yield* NodeDrain
+    const sharding = yield* Sharding.Sharding
+    const released = Effect.suspend(() => {
+      drain.drained = true
+      return shards.some((shard) => sharding.hasShardId(shard)) ? Effect.fail("some are left") : Effect.void
+    })
+    return Effect.retry(released, Schedule.spaced("20 millis")).pipe(Effect.timeoutOption(HANDED_OVER_WITHIN), Effect.ignore)
+  })
+)
+
+/** This node's versions and settings that should be the same on all nodes. */
+const infoOf = (config: Settings) =>
+  Effect.map(Migrations.latest, (schema): NodeInfo => ({
+    wire: WIRE,
+    schema,
+    publicUrl: config.PUBLIC_URL ?? null,
+    limits: Object.fromEntries(
+      Object.entries(config).flatMap(([name, value]) =>
+        name.startsWith("LIMITS_") && typeof value === "number" ? [[name, value] as const] : [])
+    )
+  }))
+
+/**
+ * One of many nodes on PostgreSQL. It holds advisory locks for its share of the shards there, on a connection of its
+ * own, and takes calls from the other nodes on RUNNER_PORT. A node that is killed loses its shards within about three
+ * seconds. A node that hangs loses them within five seconds, when another node ends its database sessions. A gateway is a node
+ * without shards: it is listed, and listens for pushes to its sockets.
+ */
+export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
+  Layer.mergeAll(NodeProgress.layer, NodeRpc.layer(config), layerHandOver).pipe(
+    Layer.provideMerge(NodeCalls.layer),
+    Layer.provideMerge(Sharding.layer),
+    Layer.provide(RunnerHealth.layerNoop),
+    // Calls to entities go over the lines (EntityRpc.ts); effect's cluster sends nothing to other nodes.
+    Layer.provide(Runners.layerNoop),
+    Layer.provideMerge(Members.layer),
+    Layer.provideMerge(MessageStorage.layerNoop),
+    Layer.provideMerge(Layer.unwrap(Effect.map(infoOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
+    Layer.provide(storage(config.DATABASE_URL, nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }))),
+    Layer.provideMerge(NodeDrain.layer),
+    Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
+    Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
+    // The node listens before it claims the address, which may take long, so that a port in use is reported at once.
+    Layer.provide(NodePort.layer(config)),
+    Layer.provideMerge(PeerConnections.layer(config)),
+    Layer.provide(ShardingConfig.layer({
+      ...common,
+      runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
+      assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
+      refreshAssignmentsInterval: "500 millis",
+      // Health checks by single nodes are not used; see `storage`.
+      runnerHealthCheckInterval: "1 hour",
+      shardLockExpiration: LOCK_EXPIRES_MS,
+      entityMessagePollInterval: "1 second"
+    }))
+  )

@@ -1,0 +1,143 @@
+import { Clock, Context, Effect, Fiber, Layer, Schedule, type Scope } from "effect"
+import { ClusterMetrics, type Runner, RunnerStorage, type ShardId } from "effect/cluster"
+import { nameOf } from "./NodeAddress.ts"
+import { NodeDrain } from "./NodeDuty.ts"
+import { PeerConnections } from "./PeerConnections.ts"
+import { NodeReports } from "./NodeReports.ts"
+import { type NodeList, ownersKey, ownersOf, ownsShards } from "./Shards.ts"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+
+/**
+ * The nodes of the cluster, and the owner of each shard. Every node reads the list from the database every 500 ms and computes the
+ * owners from it. A node that is called but does not own the shard says so, and then the caller reads the list again.
+ */
+export class Members extends Context.Service<Members, {
+  /** Undefined until the list has been read. */
+  readonly list: () => NodeList | undefined
+  /** Whether this node belongs to the cluster, as far as it knows. A node that was excluded reaches no owners. */
+  readonly belongs: () => boolean
+  /** The listed nodes that belong to the cluster, without this one. */
+  readonly others: () => Iterable<string>
+  /**
+   * The nodes that may own a shard: the owner by the list, and the owner before the last change of the list, which may still
+   * hold the shard. A node that was excluded from the cluster is not among them.
+   */
+  readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
+  /** Reads the list. Callers at the same time share one reading. */
+  readonly refresh: Effect.Effect<void>
+}>()("parley/cluster/Members") {
+  /** For a standalone server, which is the only node. */
+  static readonly layerAlone = Layer.succeed(
+    Members,
+    Members.of({ list: () => undefined, belongs: () => true, others: () => [], ownersOf: () => [], refresh: Effect.void })
+  )
+
+  static readonly layer = Layer.effect(
+    Members,
+    Effect.gen(function*() {
+      const storage = yield* RunnerStorage.RunnerStorage
+      const reports = yield* NodeReports
+      const drain = yield* NodeDrain
+      const lines = yield* PeerConnections
+      const { self } = lines
+      const now = monotonicMillis(yield* Clock.Clock)
+      const known = new Map<string, Runner.Runner>()
+      let list: NodeList | undefined
+      let owners: ReadonlyArray<string> = []
+      let formerOwners: ReadonlyArray<string> = []
+      let key = ""
+
+      let wasMember = false
+      let announceAt = now() + FIRST_MS
+      const announce = (isMember: boolean, isListed: boolean): Effect.Effect<void> =>
+        Effect.suspend(() => {
+          const isOut = wasMember && !isMember
+          wasMember = isMember
+          announceAt = now() + ANNOUNCE_EVERY_MS
+          if (isMember) return Effect.logInfo(`This node, ${self}, belongs to the cluster`)
+          // A node that stops removes itself from the list, which needs no warning.
+          if (isOut && !isListed) return Effect.void
+          return Effect.logWarning(`This node, ${self}, ${isOut ? "was excluded from" : "is not accepted into"} the cluster. ${reports.explain()}`)
+        })
+
+      const read = Effect.gen(function*() {
+        const runners = yield* storage.getRunners
+        list = { runners, at: now() }
+        if (key !== ownersKey(list)) {
+          key = ownersKey(list)
+          formerOwners = owners
+          owners = ownersOf(list)
+        }
+        const own = runners.find(([runner]) => nameOf(runner.address) === self)
+        const isMember = own?.[1] === true || (own !== undefined && drain.nodes.has(self))
+        const isDue = now() >= announceAt && (reports.isSettled() || now() >= announceAt + UNSETTLED_MS)
+        if (isMember !== wasMember || (!isMember && isDue)) yield* announce(isMember, own !== undefined)
+        const seen = new Set<string>()
+        let alive = 0
+        for (const [runner, isHealthy] of runners) {
+          const node = nameOf(runner.address)
+          // A drained node owns no shards, but still belongs to the cluster.
+          if (!isHealthy && !drain.nodes.has(node)) continue
+          alive++
+          if (node === self) continue
+          seen.add(node)
+          if (known.has(node)) continue
+          known.set(node, runner)
+          yield* Effect.logInfo(`Node ${node} belongs to the cluster`)
+        }
+        // Corrects the gauges, which effect sets to 1 once on every node.
+        for (const gauge of [ClusterMetrics.runners, ClusterMetrics.runnersHealthy]) gauge.updateUnsafe(BigInt(alive), Context.empty())
+        for (const [node, runner] of known) {
+          if (seen.has(node)) continue
+          known.delete(node)
+          // The node may hang, or not reach the database. The end of the line ends the calls to it, and callers try the new owners.
+          lines.to(node)?.end("closed")
+          // A node that stops removes itself from the list. A node that dies or hangs stays on the list for some seconds.
+          const isListed = runners.some(([{ address }]) => nameOf(address) === node)
+          yield* isListed
+            ? Effect.logWarning(ownsShards(runner)
+              ? `Node ${node} is gone or hangs: its shards are taken over`
+              : `Gateway ${node} is gone or hangs`)
+            : Effect.logInfo(`Node ${node} has left the cluster`)
+        }
+      }).pipe(
+        Effect.timeout("5 seconds"),
+        Effect.catchCause((cause) => Effect.logDebug("The nodes could not be looked up", cause))
+      )
+      const refresh = yield* shared(read)
+      yield* refresh.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+      return Members.of({
+        list: () => list,
+        belongs: () => wasMember || list === undefined,
+        others: () => known.keys(),
+        ownersOf: ({ id }) => {
+          const [owner, former] = [owners[id - 1], formerOwners[id - 1]]
+          return owner === undefined ? [] : former !== undefined && former !== owner && known.has(former) ? [owner, former] : [owner]
+        },
+        refresh
+      })
+    })
+  )
+}
+
+/** An effect that runs once for all callers that ask while it runs. */
+const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>, never, Scope.Scope> =>
+  Effect.map(Effect.scope, (scope) => {
+    let running: Fiber.Fiber<void> | undefined
+    return Effect.suspend(() => {
+      if (running !== undefined) return Fiber.join(running)
+      return Effect.flatMap(Effect.forkIn(Effect.ensuring(effect, Effect.sync(() => {
+        running = undefined
+      })), scope), (fiber) => {
+        running = fiber
+        return Fiber.join(fiber)
+      })
+    })
+  })
+
+const LOOK = "500 millis"
+/** How often a node that does not belong to the cluster logs a warning, and how long it waits before the first one. */
+const ANNOUNCE_EVERY_MS = 60_000
+const FIRST_MS = 2_000
+/** How much longer the node waits with a warning while it does not know yet why some other node does not answer. */
+const UNSETTLED_MS = 20_000

@@ -1,0 +1,152 @@
+import { Clock, Context, type Duration, Effect, Latch, Layer, Schedule } from "effect"
+import { NodeDrain } from "./NodeDuty.ts"
+import { WIRE } from "./NodeGreeting.ts"
+import { SILENT_MS } from "./PeerConnection.ts"
+import { PeerConnections } from "./PeerConnections.ts"
+import { type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+
+/**
+ * The reports that nodes write about themselves into the table `cluster_nodes`. This node opens a line with every live node in the
+ * table, listed or not, and writes which nodes it reaches. So each node knows which nodes can talk with each other. A node is reached
+ * if it has acknowledged a frame on the line. A line on which only greetings arrive does not count.
+ */
+export class NodeReports extends Context.Service<NodeReports, {
+  /** Whether every other listed node has a line with this one, or has none for a known reason. */
+  readonly isSettled: () => boolean
+  /** Which nodes this node cannot talk with and why, written for operators. */
+  readonly explain: () => string
+}>()("parley/cluster/NodeReports") {
+  static readonly layer = (facts: NodeInfo, url: () => string) =>
+    Layer.effect(
+      NodeReports,
+      Effect.gen(function*() {
+        const table = yield* NodeTable
+        const lines = yield* PeerConnections
+        const drain = yield* NodeDrain
+        const { self } = lines
+        const now = monotonicMillis(yield* Clock.Clock)
+        const warnings = new LogThrottle(MINUTE_MS)
+        const changed = yield* Latch.make(true)
+        const parted = yield* Latch.make(false)
+        /** When the row of each node was last fresh or its lock held. */
+        const seen = new Map<string, number>()
+        let rows: ReadonlyArray<NodeRow> = []
+
+        /**
+         * Until when a node still counts as reached although its connection broke, because the two nodes connect again at once.
+         * A node that was killed loses the lock of its address, and then does not count any longer.
+         */
+        const torn = new Map<string, number>()
+        lines.watch({
+          confirmed: ({ node }) => {
+            torn.delete(node)
+            changed.openUnsafe()
+          },
+          ended: ({ isConfirmed, node }, end) => {
+            if (end === "connection" && isConfirmed) torn.set(node, now() + SILENT_MS)
+            parted.openUnsafe()
+            changed.openUnsafe()
+          }
+        })
+        const reaches = () => {
+          const locked = new Set(rows.flatMap(({ address, isLocked }) => isLocked ? [address] : []))
+          for (const [node, until] of torn) if (now() >= until || !locked.has(node)) torn.delete(node)
+          return new Set([...[...lines.all()].flatMap(({ isConfirmed, node }) => isConfirmed ? [node] : []), ...torn.keys()])
+        }
+        const hasLineWith = (node: string): boolean => lines.to(node)?.isConfirmed === true
+        /** Waits for a latch. While a torn line makes it uncertain whether a node lives, the wait is short. */
+        const within = (latch: Latch.Latch, every: Duration.Input) =>
+          Effect.suspend(() => Effect.timeoutOption(latch.await, torn.size > 0 ? TORN_EVERY : every))
+        /** Why there is no line with a node. */
+        const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
+          theirs !== undefined && theirs.wire !== WIRE
+            ? `it speaks version ${theirs.wire} of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
+            : lines.problem(address)
+
+        const readRows = Effect.gen(function*() {
+          parted.closeUnsafe()
+          rows = yield* table.rows
+          const at = now()
+          for (const row of rows) {
+            const { address, isFresh, isLocked } = row
+            if (address === self || (!isFresh && !isLocked)) continue
+            seen.set(address, at)
+            // Skips nodes that have died, because `Members` logs them.
+            if (!isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
+            yield* warnings.log(Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`), address)
+          }
+          // Nodes without a row are kept for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.
+          for (const [node, seenAt] of seen) if (at - seenAt >= UNSEEN_MS) seen.delete(node)
+          yield* lines.want(seen.keys())
+        })
+        yield* Effect.suspend(() => {
+          changed.closeUnsafe()
+          return table.report(self, reaches(), { ...facts, url: url() }, drain.joined && !drain.drained)
+        }).pipe(
+          Effect.timeout("3 seconds"),
+          Effect.catchCause((cause) => Effect.logDebug("This node could not write which nodes it reaches", cause)),
+          Effect.andThen(within(changed, SAID_EVERY)),
+          Effect.forever,
+          Effect.forkScoped
+        )
+        yield* readRows.pipe(
+          Effect.timeout("3 seconds"),
+          Effect.catchCause((cause) => Effect.logDebug("The reports of the other nodes could not be read", cause)),
+          Effect.andThen(within(parted, LOOK_EVERY)),
+          Effect.forever,
+          Effect.forkScoped
+        )
+
+        const others = () => rows.filter(({ address, isFresh, isLocked, listed }) =>
+          address !== self && listed !== null && isLocked && isFresh)
+        yield* Effect.suspend(() => others().length === 0 ? Effect.fail("nobody yet") : Effect.void).pipe(
+          Effect.retry(Schedule.spaced(LOOK_EVERY)),
+          Effect.andThen(Effect.suspend(() =>
+            Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true }))),
+          Effect.forkScoped
+        )
+
+        return NodeReports.of({
+          isSettled: () => others().every(({ address }) => hasLineWith(address) || lines.problem(address) !== undefined),
+          explain: () => {
+            const known = others()
+            const apart = known.flatMap((row) =>
+              !hasLineWith(row.address)
+                ? [`${row.address}: ${reasonOf(row) ?? "it has not answered yet"}`]
+                : row.reaches.has(self) ? [] : [`${row.address}: it has not said yet that it has a line with this node`])
+            return `It can talk both ways with ${known.length - apart.length} of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
+          }
+        })
+      })
+    )
+}
+
+const LOOK_EVERY = "500 millis"
+const SAID_EVERY = "500 millis"
+const UNSEEN_MS = 15_000
+const TORN_EVERY = "100 millis"
+
+/** The differences between a starting node and the existing ones, one log line for each setting and value. */
+export const disagreements = (own: NodeInfo, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
+  const lines: Array<string> = []
+  const compare = (what: string, ofNode: (facts: NodeInfo) => string | number | null | undefined, why: string): void => {
+    const ours = ofNode(own)
+    const nodesOf = new Map<string, Array<string>>()
+    for (const { address, facts } of others) {
+      if (facts === undefined || ofNode(facts) === ours) continue
+      const theirs = String(ofNode(facts) ?? "not set")
+      nodesOf.set(theirs, [...nodesOf.get(theirs) ?? [], address])
+    }
+    for (const [theirs, nodes] of nodesOf) {
+      lines.push(`${what} is ${ours ?? "not set"} on this node and ${theirs} on ${nodes.join(", ")}: ${why}`)
+    }
+  }
+  compare("The database schema", ({ schema }) => schema, "run the same release of Parley on all nodes")
+  compare("PUBLIC_URL", ({ publicUrl }) => publicUrl, "the links that agents get depend on the node that they ask")
+  for (const name of Object.keys(own.limits)) {
+    compare(name, ({ limits }) => limits[name], "what is allowed depends on the node that is asked")
+  }
+  return lines
+}

@@ -1,0 +1,162 @@
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { createHash } from "node:crypto"
+import type { OwnedTable } from "#infrastructure/database/Tables"
+
+/** The nodes' rows. */
+export const clusterTables: ReadonlyArray<OwnedTable> = [
+  { table: "cluster_nodes", retention: { kept: "nodes remove the rows of nodes that are gone" }, notExported: "the servers" }
+]
+
+/** Settings and versions that the nodes of a cluster should have in common. */
+export const NodeInfo = Schema.Struct({
+  /** Version of the protocol between nodes. */
+  wire: Schema.Int,
+  /** The last migration that the node knows. */
+  schema: Schema.String,
+  publicUrl: Schema.NullOr(Schema.String),
+  /** LIMITS_* by name. */
+  limits: Schema.Record(Schema.String, Schema.Number),
+  /** The address at which the node takes requests of clients. Older versions leave it out. */
+  url: Schema.optionalKey(Schema.String)
+})
+export type NodeInfo = typeof NodeInfo.Type
+
+/** A node's row, as the database sees it now. */
+export interface NodeRow {
+  readonly address: string
+  readonly reaches: ReadonlySet<string>
+  readonly facts: NodeInfo | undefined
+  /** The node's place in the order in which nodes were listed, or null if the node is not listed. */
+  readonly listed: number | null
+  /** Whether its process holds the lock of its address. */
+  readonly isLocked: boolean
+  /** Whether it has written its row within the last three seconds. */
+  readonly isFresh: boolean
+  /**
+   * Whether the row is older than three seconds although some node has written its own row for three seconds without a
+   * gap. So after a pause of the database no node is silent before all nodes had three seconds to write.
+   */
+  readonly isSilent: boolean
+  /** Whether the node takes shards once `turnsInMs` have passed. Until then the opposite holds. */
+  readonly owns: boolean
+  readonly turnsInMs: number
+  /** When the row was read, by the database's clock. */
+  readonly readAt: string
+}
+
+/** The class of the advisory locks of addresses: each process holds the lock of its own address for its lifetime. */
+export const ADDRESS_LOCKS = 721_753_601
+
+/** The class of the advisory locks of shards, which effect's storage derives from the name of its tables (`cluster`). */
+const SHARD_LOCKS = 2_839_596_291
+
+export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
+
+/**
+ * How old the row of a node that works may be. A row is written every half second, so a node may stand still for 2.4 s.
+ * A garbage collection, a busy processor or one lost packet takes less time.
+ */
+const FRESH = "3 seconds"
+/**
+ * The delay after a node has written that it takes or hands over shards, until all nodes act on the row at the same
+ * moment. Each node reads the rows every half second, so every node has read the row by then.
+ */
+const TURN = "0.75 seconds"
+/** How long the execution of `end` may be delayed. */
+const READ_WITHIN = "1 second"
+
+/** A row older than this is ignored, and removed when any node leaves. */
+const FORGOTTEN = "10 minutes"
+
+const decodeReaches = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Schema.String)))
+const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
+
+/** The reports of the nodes about themselves, in the table `cluster_nodes`. */
+export class NodeTable extends Context.Service<NodeTable, {
+  /** The rows that were written within the last ten minutes, of listed nodes and others. */
+  readonly rows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
+  /** The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone server too. */
+  readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  /** Writes this node's row, replacing the previous one. `owns` says whether the node takes shards. */
+  readonly report: (address: string, reaches: ReadonlySet<string>, facts: NodeInfo, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
+  /** Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately. */
+  readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
+  /**
+   * Ends database sessions of other nodes and returns their number. Does nothing if the rows that were read at `readAt` are
+   * older than a second. A node whose row is not fresh loses all its sessions. Another node loses only the session that holds
+   * locks of shards. Sessions that began after the row was written belong to a new process at the address, and stay.
+   */
+  readonly end: (addresses: ReadonlyArray<string>, readAt: string) => Effect.Effect<number, SqlError.SqlError>
+  /** Removes a node's row, and all rows older than ten minutes. */
+  readonly leave: (address: string) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/cluster/NodeTable") {
+  static readonly layer = Layer.effect(
+    NodeTable,
+    Effect.map(SqlClient.SqlClient, (sql) =>
+      NodeTable.of({
+        rows: Effect.map(
+          sql<Omit<NodeRow, "reaches" | "facts"> & { readonly reaches: string; readonly facts: string }>`
+            WITH locks AS MATERIALIZED (
+              SELECT objid FROM pg_locks
+              WHERE locktype = 'advisory' AND classid = ${ADDRESS_LOCKS} AND objsubid = 2 AND granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            )
+            SELECT n.address, n.reaches, n.facts, r.machine_id AS listed,
+              n.lock_key::oid IN (SELECT objid FROM locks) AS "isLocked",
+              clock_timestamp() - n.said_at < ${FRESH}::interval AS "isFresh",
+              clock_timestamp() - n.said_at >= ${FRESH}::interval AND bool_or(clock_timestamp() - n.said_at < ${FRESH}::interval
+                AND clock_timestamp() - n.steady_since > ${FRESH}::interval) OVER () AS "isSilent",
+              n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS "turnsInMs",
+              clock_timestamp()::text AS "readAt"
+            FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
+            WHERE clock_timestamp() - n.said_at < ${FORGOTTEN}::interval
+          `,
+          (rows) =>
+            rows.map((row): NodeRow => ({
+              ...row,
+              reaches: new Set(decodeReaches(row.reaches)),
+              facts: Option.getOrUndefined(decodeFacts(row.facts))
+            }))
+        ),
+        urls: Effect.map(
+          sql<{ readonly facts: string }>`
+            SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${FRESH}::interval ORDER BY address`,
+          (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
+        ),
+        report: (address, reaches, facts, owns) =>
+          sql`
+            INSERT INTO cluster_nodes AS n (address, lock_key, reaches, facts, said_at, steady_since, owns, turned_at)
+            VALUES (${address}, ${lockKeyOf(address)}, ${JSON.stringify([...reaches])}, ${JSON.stringify(facts)},
+              clock_timestamp(), clock_timestamp(), ${owns}, clock_timestamp() - ${TURN}::interval)
+            ON CONFLICT (address) DO UPDATE
+            SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at, owns = EXCLUDED.owns,
+              steady_since = CASE WHEN EXCLUDED.said_at - n.said_at < interval '2 seconds' THEN n.steady_since ELSE EXCLUDED.said_at END,
+              turned_at = CASE WHEN n.owns = EXCLUDED.owns THEN n.turned_at ELSE EXCLUDED.said_at END
+          `,
+        takeShards: (address, atOnce) =>
+          sql`
+            UPDATE cluster_nodes SET owns = true,
+              turned_at = CASE WHEN ${atOnce}::boolean THEN clock_timestamp() - ${TURN}::interval ELSE clock_timestamp() END
+            WHERE address = ${address}
+          `,
+        end: (addresses, readAt) =>
+          Effect.map(
+            sql`
+              SELECT pg_terminate_backend(a.pid, 100)
+              FROM cluster_nodes n JOIN pg_stat_activity a ON a.application_name LIKE '%@' || n.lock_key
+              WHERE n.address = ANY(${addresses}::text[]) AND a.datname = current_database()
+                AND n.said_at < ${readAt}::timestamptz AND clock_timestamp() - ${readAt}::timestamptz < ${READ_WITHIN}::interval
+                AND (a.backend_start < n.said_at) IS NOT FALSE
+                AND (clock_timestamp() - n.said_at > ${FRESH}::interval OR a.pid IN (
+                  SELECT pid FROM pg_locks
+                  WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid = ${SHARD_LOCKS}::oid))
+            `,
+            ({ length }) => length
+          ),
+        leave: (address) =>
+          sql`DELETE FROM cluster_nodes WHERE address = ${address} OR clock_timestamp() - said_at > ${FORGOTTEN}::interval`
+      })
+    )
+  )
+}

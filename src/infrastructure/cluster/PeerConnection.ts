@@ -1,0 +1,289 @@
+/**
+ * The line between two nodes: one TCP connection (TLS, if the nodes have a secret; without Nagle's algorithm) that carries
+ * all traffic between them, in one order in each direction.
+ *
+ * Both sides first write a greeting (`NodeGreeting.ts`). After it each side writes frames:
+ *
+ *     4 bytes   length of what follows in the frame
+ *     4 bytes   number of the frame: 1, 2, 3, … on each line; empty frames have numbers, too
+ *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has passed on, at first 0
+ *     rest      a JSON array of entries, in UTF-8; it may be empty
+ *
+ * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic. Entries are calls of procedures,
+ * answers to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets on the node.
+ * `PeerConnection` does not look into entries. It passes them on one after the other, in the order in which the other side
+ * queued them. A call may take long, and calls may end in another order. So an acknowledgement does not say that a
+ * call was executed. The answer to the call says it.
+ *
+ * - Everything that one turn of the event loop queues is written at once, in the check phase of that turn (`setImmediate`). It
+ *   waits for no timer and for no answer. It waits for acknowledgements only while WINDOW_CHARS are unacknowledged.
+ * - Nothing is ever sent again. Acknowledgements bound what may be under way, and show that the other process works and not only its
+ *   kernel. Each frame has one. A side that writes nothing else sends an empty frame after half a second, after 0.2 s
+ *   if entries are unacknowledged, and at once after a quarter of a window.
+ * - Entries that wait for the window are in this queue. The code that queues them bounds them. A call beyond 20,000 is refused
+ *   (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`). All changes of one
+ *   agent's WebSockets are one announcement. If calls and answers together still exceed MAX_QUEUED_CHARS, the line ends.
+ * - The line ends when no byte arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame is malformed. A frame
+ *   with a length above MAX_FRAME, a gap in the numbers or an unknown topic is malformed. A frame that repeats a number is ignored. TCP
+ *   neither loses nor repeats bytes, but a proxy or a defect may.
+ * - A line that has ended is never continued. `PeerConnections.ts` opens another one, from either side, and entries that were under way
+ *   are lost. A call without an answer is repeated with the same id, at the node that owns its actor by then. The id makes a second
+ *   execution harmless. Both nodes read the messages of lost pushes from the database, and announce all their WebSockets.
+ */
+
+import type { Socket } from "node:net"
+
+const LENGTH = 4
+const HEAD = 12
+/** The most characters of entries in one frame, unless a single entry is longer. A character takes up to three bytes. */
+const FRAME_CHARS = 1_000_000
+/** The most bytes of a frame that is read. One entry has at most 2 million characters. */
+const MAX_FRAME = 16_777_216
+const WINDOW_CHARS = 4_000_000
+/** The most characters of calls and answers that wait for room in the window; twice what calls may have (`NodeCalls.ts`). */
+const MAX_QUEUED_CHARS = 128_000_000
+const EMPTY = "[]"
+/** A line ends before it runs out of numbers. One flush writes a few frames at most. */
+const MAX_NUMBER = 2 ** 32 - 1_000
+const BEAT_MS = 500
+/** How long an acknowledgement waits for another frame that can carry it, in milliseconds. */
+const ACKNOWLEDGE_MS = 200
+export const SILENT_MS = 3_000
+const UNACKNOWLEDGED_MS = 5_000
+
+/** An entry in the queue: its JSON text, or an object that makes the text when the entry is sent. */
+export type Entry = string | { readonly encode: () => string }
+
+/** Why a line ended. `answer` means that a frame was not understood, `silence` that nothing was received or acknowledged in time. */
+export type LineEnd = "answer" | "silence" | "connection" | "closed"
+
+export interface LineEvents {
+  /** Takes one entry. If it throws, the entry was not understood, and the line ends. */
+  readonly received: (line: PeerConnection, entry: ReadonlyArray<unknown>) => void
+  /** Called once. No entry follows. */
+  readonly ended: (line: PeerConnection, end: LineEnd, cause: unknown) => void
+  /** Called once, when the other side acknowledges a frame for the first time. */
+  readonly confirmed?: (line: PeerConnection) => void
+  /** Called for each frame that has entries, with their number. */
+  readonly sent?: (entries: number) => void
+}
+
+interface Sent {
+  readonly number: number
+  readonly chars: number
+  readonly at: number
+}
+
+/** One end of a line whose greetings were exchanged. */
+export class PeerConnection {
+  /** The name of the other node. */
+  readonly node: string
+  /** The other node's process; a later process at the same address has a greater number. */
+  readonly incarnation: number
+  private readonly connection: Socket
+  private readonly events: LineEvents
+  private readonly now: () => number
+  private queue: Array<Entry> = []
+  private queuedChars = 0
+  private isScheduled = false
+  private sent = 0
+  private sentAt: number
+  private unacknowledged: Array<Sent> = []
+  private unacknowledgedChars = 0
+  private taken = 0
+  /** Bytes of entries taken since the last acknowledgement was sent. */
+  private takenBytes = 0
+  private received: Array<Buffer> = []
+  private receivedBytes = 0
+  /** The bytes that `received` must hold before its first frame can be read further. */
+  private wanted = HEAD
+  private lastReceived: number
+  private isAcknowledged = false
+  private isOver = false
+
+  constructor(node: string, incarnation: number, connection: Socket, events: LineEvents, now: () => number) {
+    this.node = node
+    this.incarnation = incarnation
+    this.connection = connection
+    this.events = events
+    this.now = now
+    this.sentAt = this.lastReceived = now()
+  }
+
+  /** Begins to read. `first` holds the bytes that came after the greeting. */
+  begin(first: Buffer): void {
+    const { connection } = this
+    connection.on("error", (error) => this.end("connection", error))
+    connection.on("close", () => this.end("connection", new Error("the connection was closed")))
+    if (connection.destroyed) return this.end("connection", new Error("the connection was closed"))
+    connection.on("data", (chunk: Buffer) => this.read(chunk))
+    if (first.length > 0) this.read(first)
+    connection.resume()
+  }
+
+  get hasEnded(): boolean {
+    return this.isOver
+  }
+
+  /** Whether the other side has acknowledged a frame. Before that it is not known whether frames arrive in both directions. */
+  get isConfirmed(): boolean {
+    return this.isAcknowledged
+  }
+
+  /** When something came from the other side, in milliseconds of the monotonic clock. */
+  get receivedAt(): number {
+    return this.lastReceived
+  }
+
+  /** Sends a frame now, so that its acknowledgement confirms the line. */
+  probe(): void {
+    this.flush(true)
+  }
+
+  /** Queues an entry for the next frame. On a line that has ended it is dropped. */
+  send(entry: Entry): void {
+    if (this.isOver) return
+    this.queue.push(entry)
+    if (typeof entry === "string" && (this.queuedChars += entry.length) > MAX_QUEUED_CHARS) {
+      return this.end("silence", new Error("too many calls and answers wait"))
+    }
+    this.schedule()
+  }
+
+  /** Removes queued entries. */
+  drop(isDropped: (entry: Entry) => boolean): void {
+    this.queue = this.queue.filter((entry) => !isDropped(entry))
+  }
+
+  /** Must be called a few times a second. Shows the other side that this one lives. If `judges`, ends the line when the other is silent. */
+  check(judges: boolean): void {
+    const now = this.now()
+    const [oldest] = this.unacknowledged
+    if (judges && now - this.lastReceived > SILENT_MS) return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
+    if (judges && oldest !== undefined && now - oldest.at > UNACKNOWLEDGED_MS) {
+      return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
+    }
+    const quiet = now - this.sentAt
+    // Empty frames are acknowledged by the next frame only. Otherwise two nodes would answer empty frames without end.
+    if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.takenBytes > 0)) this.flush(true)
+  }
+
+  end(end: LineEnd, cause?: unknown): void {
+    if (end === "closed") this.flush(false)
+    if (this.isOver) return
+    this.isOver = true
+    this.queue = []
+    this.received = []
+    if (end === "closed") this.connection.destroySoon()
+    else this.connection.destroy()
+    this.events.ended(this, end, cause)
+  }
+
+  private schedule(): void {
+    if (this.isScheduled) return
+    this.isScheduled = true
+    setImmediate(() => {
+      this.isScheduled = false
+      this.flush(false)
+    })
+  }
+
+  /** Sends queued entries, as far as the window has room. With `always` it sends at least an empty frame. */
+  private flush(always: boolean): void {
+    if (this.isOver) return
+    const { queue } = this
+    const frames: Array<Buffer> = []
+    if (this.sent >= MAX_NUMBER) return this.end("connection", new Error("all numbers of frames are used"))
+    let at = 0
+    while (at < queue.length && this.unacknowledgedChars < WINDOW_CHARS) {
+      let text = "["
+      let entries = 0
+      for (; at < queue.length && text.length < FRAME_CHARS; at++) {
+        const entry = queue[at]!
+        if (typeof entry === "string") this.queuedChars -= entry.length
+        text += `${entries++ === 0 ? "" : ","}${typeof entry === "string" ? entry : entry.encode()}`
+      }
+      this.events.sent?.(entries)
+      frames.push(this.frame(`${text}]`))
+    }
+    this.queue = at === queue.length ? [] : queue.slice(at)
+    if (frames.length === 0 && always) frames.push(this.frame(EMPTY))
+    if (frames.length > 0) this.connection.write(frames.length === 1 ? frames[0]! : Buffer.concat(frames))
+  }
+
+  private frame(text: string): Buffer {
+    const size = Buffer.byteLength(text)
+    const bytes = Buffer.allocUnsafe(HEAD + size)
+    bytes.writeUInt32BE(HEAD - LENGTH + size, 0)
+    bytes.writeUInt32BE(++this.sent, 4)
+    bytes.writeUInt32BE(this.taken, 8)
+    // A text with as many bytes as characters is ASCII, for which latin1 is faster.
+    bytes.write(text, HEAD, size === text.length ? "latin1" : "utf8")
+    this.takenBytes = 0
+    this.sentAt = this.now()
+    this.unacknowledged.push({ number: this.sent, chars: text.length, at: this.sentAt })
+    this.unacknowledgedChars += text.length
+    return bytes
+  }
+
+  private read(chunk: Buffer): void {
+    if (this.isOver) return
+    this.lastReceived = this.now()
+    this.received.push(chunk)
+    this.receivedBytes += chunk.length
+    if (this.receivedBytes < this.wanted) return
+    const all = this.received.length === 1 ? this.received[0]! : Buffer.concat(this.received, this.receivedBytes)
+    let at = 0
+    this.wanted = HEAD
+    while (all.length - at >= HEAD) {
+      const length = all.readUInt32BE(at)
+      if (length < HEAD - LENGTH || length > MAX_FRAME) return this.end("answer", new Error(`a frame of ${length} bytes`))
+      const next = at + LENGTH + length
+      if (all.length < next) {
+        this.wanted = LENGTH + length
+        break
+      }
+      this.take(all.readUInt32BE(at + 4), all.readUInt32BE(at + 8), all, at + HEAD, next)
+      if (this.isOver) return
+      at = next
+    }
+    const rest = all.subarray(at)
+    this.received = rest.length === 0 ? [] : [rest]
+    this.receivedBytes = rest.length
+  }
+
+  private take(number: number, acknowledged: number, bytes: Buffer, from: number, to: number): void {
+    if (number <= this.taken) return
+    if (number !== this.taken + 1) return this.end("answer", new Error(`frame ${number} after frame ${this.taken}`))
+    if (acknowledged > this.sent) return this.end("answer", new Error(`frame ${acknowledged} was acknowledged before it was sent`))
+    this.acknowledge(acknowledged)
+    if (to - from > EMPTY.length) {
+      try {
+        for (const entry of JSON.parse(bytes.toString("utf8", from, to)) as ReadonlyArray<ReadonlyArray<unknown>>) {
+          this.events.received(this, entry)
+          if (this.isOver) return
+        }
+      } catch (error) {
+        return this.end("answer", error)
+      }
+      this.takenBytes += to - from
+    }
+    this.taken = number
+    // The first frame is acknowledged at once if it may have crossed this side's first frame (`probe`).
+    if ((number === 1 && this.sent > 0) || this.takenBytes > WINDOW_CHARS / 4) this.flush(true)
+  }
+
+  private acknowledge(number: number): void {
+    let count = 0
+    for (; count < this.unacknowledged.length && this.unacknowledged[count]!.number <= number; count++) {
+      this.unacknowledgedChars -= this.unacknowledged[count]!.chars
+    }
+    if (count === 0) return
+    this.unacknowledged.splice(0, count)
+    if (!this.isAcknowledged) {
+      this.isAcknowledged = true
+      this.events.confirmed?.(this)
+    }
+    if (this.queue.length > 0) this.schedule()
+  }
+}

@@ -1,0 +1,381 @@
+import { PGlite, type postgresMod } from "@electric-sql/pglite"
+import { NodeFS } from "@electric-sql/pglite/nodefs"
+import * as fs from "node:fs"
+import { open } from "node:fs/promises"
+import * as path from "node:path"
+import { freeBytes, noSpaceLeftOn, saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
+import { closeTree, makeFolder } from "#infrastructure/platform/disk/Folder"
+import { PgliteSession } from "./PgliteSession.ts"
+import { PLANNER_SETTINGS } from "./SqlValues.ts"
+
+/** The parts of Emscripten's streams and file systems that syncing needs. */
+interface Stream {
+  nfd?: number
+  readonly path: string
+  readonly node: unknown
+}
+
+/** Operations that change the attributes of a file, among them its mode. */
+interface Attributes {
+  setattr: (file: unknown, attributes: { readonly mode?: number }) => void
+}
+
+interface Mounted {
+  readonly FS: { readonly ErrnoError: new(errno: number) => Error; readonly streams: ReadonlyArray<Stream | null> }
+  readonly NODEFS: {
+    readonly realPath: (node: unknown) => string
+    readonly node_ops: Attributes
+    readonly stream_ops: Attributes & { fsync?: (stream: Stream) => number }
+  }
+}
+
+/** What others than the user of the server may do. */
+const OTHERS = 0o077
+
+/** Keeps a mode that PGlite gives to a file from opening the file to other users. PGlite ignores the mask of the process. */
+const closeModes = (operations: Attributes): void => {
+  const { setattr } = operations
+  operations.setattr = (file, attributes) =>
+    setattr(file, typeof attributes.mode !== "number" ? attributes : { ...attributes, mode: attributes.mode & ~OTHERS })
+}
+
+const EIO = 29
+
+/**
+ * PGlite's file system with a working fsync. As shipped, PostgreSQL's fsync never reaches the disk, so a power failure
+ * loses committed data.
+ */
+class SyncedNodeFS extends NodeFS {
+  readonly #onSync: (file: string) => void
+  #mounted: Mounted | undefined
+  #settled: Settled | undefined
+
+  /** Until `opened` is called, files that have not changed since they were synced (`settled`) are not synced again. */
+  constructor(folder: string, onSync: (file: string) => void, settled: Settled | undefined) {
+    super(folder)
+    this.#onSync = onSync
+    this.#settled = settled
+  }
+
+  opened(): void {
+    this.#settled = undefined
+  }
+
+  override async init(pg: PGlite, options: Partial<postgresMod.PostgresMod>) {
+    const { emscriptenOpts } = await super.init(pg, options)
+    const addSync = (module: unknown) => {
+      // Emscripten's module, whose types leave out the internals of its file systems.
+      const mounted = module as Mounted
+      this.#mounted = mounted
+      closeModes(mounted.NODEFS.node_ops)
+      closeModes(mounted.NODEFS.stream_ops)
+      mounted.NODEFS.stream_ops.fsync = (stream) => {
+        try {
+          if (stream.nfd === undefined) syncFolder(mounted.NODEFS.realPath(stream.node))
+          else if (!isSettled(stream.nfd, this.#settled)) fs.fdatasyncSync(stream.nfd)
+        } catch {
+          throw new mounted.FS.ErrnoError(EIO)
+        }
+        this.#onSync(stream.path)
+        return 0
+      }
+    }
+    return { emscriptenOpts: { ...emscriptenOpts, preRun: [...(emscriptenOpts.preRun ?? []), addSync] } }
+  }
+
+  /** Closes the files that a crashed PGlite left open. */
+  abandon(): void {
+    for (const stream of this.#mounted?.FS.streams ?? []) {
+      if (stream?.nfd !== undefined) fs.closeSync(stream.nfd)
+    }
+    this.#mounted = undefined
+  }
+}
+
+const syncFolder = (folder: string): void => {
+  const descriptor = fs.openSync(folder, "r")
+  try {
+    fs.fsyncSync(descriptor)
+  } finally {
+    fs.closeSync(descriptor)
+  }
+}
+
+/** By inode, the change time (ctime, ns) of each file just before it was synced. */
+type Settled = ReadonlyMap<bigint, bigint>
+
+const isSettled = (descriptor: number, settled: Settled | undefined): boolean => {
+  if (settled === undefined) return false
+  const { ino, ctimeNs } = fs.fstatSync(descriptor, { bigint: true })
+  return settled.get(ino) === ctimeNs
+}
+
+/**
+ * Syncs all files of a folder, 16 at once, so that the file system commits them together. One by one, a thousand files
+ * take seconds.
+ */
+export const syncTree = async (folder: string): Promise<Settled> => {
+  const settled = new Map<bigint, bigint>()
+  const left = fs.readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => path.join(folder, name))
+  left.push(folder)
+  const worker = async (): Promise<void> => {
+    for (let file = left.pop(); file !== undefined; file = left.pop()) {
+      const handle = await open(file, "r")
+      try {
+        const { ino, ctimeNs } = await handle.stat({ bigint: true })
+        await handle.sync()
+        settled.set(ino, ctimeNs)
+      } finally {
+        await handle.close()
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: 16 }, worker))
+  return settled
+}
+
+export interface PgliteSettings {
+  /** The parent of the folder `database`, or undefined to keep everything in memory. */
+  readonly dataDir: string | undefined
+  /** A dump made by `snapshot` to start from instead of an empty database. Only for a database in memory. */
+  readonly snapshot?: Blob | undefined
+  /** Called with each file that was synced. */
+  readonly onSync?: ((file: string) => void) | undefined
+  /** The age in transactions from which `open` freezes the template databases; 100 million if undefined. */
+  readonly templateAge?: number | undefined
+}
+
+/**
+ * Every server has the template databases of PostgreSQL beside its own. No statement ever reaches them, but their age counts
+ * against the limit of 2^31 transactions, and PGlite has no autovacuum. Freezing both takes about a second.
+ */
+const TEMPLATE_AGE = 100_000_000
+
+const folderOf = (dataDir: string): string => path.join(dataDir, "database")
+
+/** Whether the database has to be created first, which takes seconds. */
+export const databaseIsNew = (settings: PgliteSettings): boolean =>
+  settings.dataDir !== undefined && !fs.existsSync(folderOf(settings.dataDir))
+
+const withSettings = (params: ReadonlyArray<string>, settings: Readonly<Record<string, string>>): Array<string> => [
+  ...params,
+  ...Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`])
+]
+
+const inMemory = withSettings(PGlite.defaultStartParams, PLANNER_SETTINGS)
+
+const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !== "-F"), {
+  ...PLANNER_SETTINGS,
+  fsync: "on",
+  synchronous_commit: "on",
+  full_page_writes: "on",
+  wal_sync_method: "fsync"
+})
+
+/** What a new database and its migrations take, 70 MB, with something to spare. */
+const NEW_DATABASE_BYTES = 80_000_000
+
+/** The bytes that are free on the disk of DATA_DIR. */
+const freeOn = (folder: string): number => freeBytes(path.dirname(folder))
+
+/** The disk of DATA_DIR is full. */
+export class NoSpaceLeft extends Error {
+  /** `why` says what did not fit. */
+  constructor(folder: string, why: string, options?: ErrorOptions) {
+    super(`${noSpaceLeftOn(path.dirname(folder), freeOn(folder))}: ${why}`, options)
+  }
+}
+
+/**
+ * Creates the database's folder under another name and renames it at the end, so an interrupted creation is never
+ * opened.
+ */
+const makeDatabase = async (folder: string): Promise<void> => {
+  const unfinished = `${folder}.creating`
+  fs.rmSync(unfinished, { recursive: true, force: true })
+  makeFolder(path.dirname(folder), 0o700)
+  if (freeOn(folder) < NEW_DATABASE_BYTES) throw new NoSpaceLeft(folder, "a new database needs 80 MB")
+  fs.mkdirSync(unfinished, { mode: 0o700 })
+  try {
+    const made = await PGlite.create({ fs: new NodeFS(unfinished) })
+    await made.close()
+    // PGlite gives the files of a new database a mode that lets everybody write them, whatever the mask of the process.
+    closeTree(unfinished)
+    await syncTree(unfinished)
+  } catch (error) {
+    // PGlite's own error does not say why it could not create a file.
+    throw freeOn(folder) < NEW_DATABASE_BYTES / 2 ? new NoSpaceLeft(folder, "the new database could not be completed") : error
+  }
+  fs.renameSync(unfinished, folder)
+  syncFolder(path.dirname(folder))
+}
+
+/**
+ * WAL segments of 16 MB between two checkpoints. PGlite starts no checkpoints itself, and recovery reads all WAL since
+ * the last one.
+ */
+const SEGMENTS_PER_CHECKPOINT = 4
+
+const TABLE_FILE = /^(\d+)(?:_(?:fsm|vm|init))?(?:\.\d+)?$/
+
+/**
+ * Removes files that belong to no table or index. A crash during a `VACUUM FULL` or while an index is built leaves such files,
+ * and PostgreSQL never removes them. Call it only directly after opening, when no transaction is in progress.
+ */
+const removeOrphans = (folder: string, session: PgliteSession): void => {
+  const { rows } = session.query("SELECT pg_relation_filenode(oid)::text FROM pg_class WHERE pg_relation_filenode(oid) IS NOT NULL", [])
+  const known = new Set(rows.map(([node]) => node))
+  const [[oid] = []] = session.query("SELECT oid::text FROM pg_database WHERE datname = current_database()", []).rows
+  const files = path.join(folder, "base", String(oid))
+  for (const name of fs.readdirSync(files)) {
+    const node = TABLE_FILE.exec(name)?.[1]
+    if (node !== undefined && !known.has(node)) fs.rmSync(path.join(files, name))
+  }
+  // The folder itself stays: this PostgreSQL cannot create it.
+  const temporary = path.join(folder, "base", "pgsql_tmp")
+  if (fs.existsSync(temporary)) for (const name of fs.readdirSync(temporary)) fs.rmSync(path.join(temporary, name), { recursive: true })
+}
+
+/**
+ * The database of a folder, or in memory. It survives crashes of PGlite: a folder can be opened again, which recovers
+ * everything that was committed.
+ */
+export class PgliteDatabase {
+  readonly #settings: PgliteSettings
+  readonly #onCheckpointDue: () => void
+  #session: PgliteSession | undefined
+  #files: SyncedNodeFS | undefined
+  #segment = ""
+  #segments = 0
+  #logKeepers = 0
+
+  private constructor(settings: PgliteSettings, onCheckpointDue: () => void) {
+    this.#settings = settings
+    this.#onCheckpointDue = onCheckpointDue
+  }
+
+  /** `onCheckpointDue` is called during a statement when enough WAL was written that a checkpoint should follow. */
+  static async open(settings: PgliteSettings, onCheckpointDue: () => void = () => {}): Promise<PgliteDatabase> {
+    const database = new PgliteDatabase(settings, onCheckpointDue)
+    if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeDatabase(folderOf(settings.dataDir))
+    await database.reopen()
+    await database.#freezeTemplates()
+    return database
+  }
+
+  async #freezeTemplates(): Promise<void> {
+    const { folder } = this
+    if (folder === undefined) return
+    const age = this.#settings.templateAge ?? TEMPLATE_AGE
+    const { rows } = this.session.query(
+      `SELECT datname FROM pg_database WHERE datname <> current_database() AND age(datfrozenxid) > ${age}`,
+      []
+    )
+    if (rows.length === 0) return
+    await this.close()
+    for (const [database] of rows) {
+      const files = new SyncedNodeFS(folder, () => {}, undefined)
+      const template = await PGlite.create({ fs: files, startParams: durable, database: String(database) })
+      await template.exec("VACUUM (FREEZE)")
+      await template.close()
+    }
+    await this.reopen()
+  }
+
+  /** An in-memory database on a session of the caller. `takeBack` returns the session to the caller and closes the database. */
+  static lend(session: PgliteSession): PgliteDatabase {
+    const database = new PgliteDatabase({ dataDir: undefined }, () => {})
+    database.#session = session
+    return database
+  }
+
+  takeBack(): PgliteSession {
+    const session = this.session
+    this.#session = undefined
+    return session
+  }
+
+  get session(): PgliteSession {
+    if (this.#session === undefined) throw new Error("not open")
+    return this.#session
+  }
+
+  /** Opens the database, also after a crash. In memory a second opening fails, because the data are lost. */
+  async reopen(): Promise<void> {
+    const { dataDir, snapshot } = this.#settings
+    if (dataDir === undefined) {
+      if (this.#session !== undefined) throw new Error("PGlite crashed, and its data in memory are lost")
+      const options = snapshot === undefined ? {} : { loadDataDir: snapshot }
+      this.#session = new PgliteSession(await PGlite.create({ ...options, startParams: inMemory }))
+      return
+    }
+    this.#files?.abandon()
+    const folder = folderOf(dataDir)
+    // After a crash PostgreSQL syncs every file, one by one. It is faster to sync the files here first, in parallel.
+    const settled = fs.existsSync(path.join(folder, "postmaster.pid")) ? await syncTree(folder) : undefined
+    const files = new SyncedNodeFS(folder, this.#synced, settled)
+    this.#files = files
+    const complaints: Array<string> = []
+    try {
+      this.#session = new PgliteSession(
+        await PGlite.create({
+          fs: files,
+          startParams: durable,
+          onStderr: (line) => {
+            if (/(FATAL|PANIC): /.test(line)) complaints.push(line)
+            return false
+          }
+        })
+      )
+    } catch (error) {
+      files.abandon()
+      const reason = complaints.join("; ").replace(/^.*?(FATAL|PANIC): +/, "") || String(error)
+      if (saysNoSpace(reason)) throw new NoSpaceLeft(folder, `the database could not be opened (${reason})`, { cause: error })
+      throw new Error(`${folder} could not be opened: ${reason}`, { cause: error })
+    }
+    files.opened()
+    this.#segments = 0
+    removeOrphans(folder, this.session)
+  }
+
+  readonly #synced = (file: string): void => {
+    this.#settings.onSync?.(file)
+    if (!file.includes("/pg_wal/") || file === this.#segment) return
+    this.#segment = file
+    if (++this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
+  }
+
+  /** The folder of the files, or undefined for a database in memory. */
+  get folder(): string | undefined {
+    return this.#settings.dataDir === undefined ? undefined : folderOf(this.#settings.dataDir)
+  }
+
+  /** Keeps the WAL until `letLogGo`. No checkpoint is written meanwhile, because a checkpoint removes the WAL before it. */
+  keepLog(): void {
+    this.#logKeepers++
+  }
+
+  get keepsLog(): boolean {
+    return this.#logKeepers > 0
+  }
+
+  /** Ends one `keepLog`. */
+  letLogGo(): void {
+    if (--this.#logKeepers > 0) return
+    if (this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
+  }
+
+  /**
+   * Writes a checkpoint, which limits the WAL and the time of a recovery. Blocks the event loop meanwhile. Does nothing while
+   * the WAL is kept.
+   */
+  checkpoint(): void {
+    if (this.#logKeepers > 0) return
+    this.session.query("CHECKPOINT", [])
+    this.#segments = 0
+  }
+
+  close(): Promise<void> {
+    return this.session.close()
+  }
+}

@@ -1,0 +1,191 @@
+import { Context, Effect, Scope, type Semaphore, Stream } from "effect"
+import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
+import { databaseWaits } from "#infrastructure/platform/Metrics"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import { unavailable } from "./SqlUnavailable.ts"
+import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
+
+/**
+ * The statements of the modules. They fail with the wire's `Unavailable`, or with a defect if the database rejects them as
+ * invalid (SqlUnavailable.ts). A prepared statement has one name and one plan per connection. 64-bit integers are
+ * returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements run on the connection of the transaction.
+ */
+export class Database extends Context.Service<Database, {
+  /**
+   * The statements are the same for both. PGlite runs inside this process, so that a statement stops the process. Each use of
+   * `driver` and each mention of PGlite follows from this: one lane (`Conversations`), a turn of the event loop before each batch
+   * (`CommitQueue`), pauses of peers after long reads (`LargeReadQueue`), vacuum and analysis by the server (`Vacuum`, `Maintenance`), and backups of
+   * its files (`OnlineBackup`). Only PostgreSQL serves several nodes.
+   */
+  readonly driver: "pg" | "pglite"
+  readonly prepared: <Row extends object>(
+    name: string,
+    text: string
+  ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, Unavailable>
+  /** As `prepared`, but fails with the SQL error itself, for a caller that decides by the SQLSTATE. */
+  readonly raw: <Row extends object>(
+    name: string,
+    text: string
+  ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
+  /** Runs a statement of `SqlClient` that is not worth preparing. Fragments of the statement are made with `SqlClient`. */
+  readonly query: <Row extends object>(
+    text: TemplateStringsArray,
+    ...params: Array<unknown>
+  ) => Effect.Effect<ReadonlyArray<Row>, Unavailable>
+  readonly transaction: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | Unavailable, R>
+  /**
+   * Runs one statement ahead of all queued ones, to check whether the database answers even under load. On PostgreSQL
+   * probes share one connection of their own, and wait only for each other. The first probe opens this connection. On
+   * PGlite a probe runs between two statements, and waits at most for a transaction.
+   */
+  readonly probe: <Row extends object>(text: string) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
+  /** Undefined on PostgreSQL, which has backup tools of its own, and for a database in memory. */
+  readonly backup: OnlineBackup | undefined
+}>()("parley/database/Sql/Database") {}
+
+/**
+ * A backup of PGlite's files while statements go on, by PostgreSQL's protocol for online backups (`pg_backup_start`). The files are
+ * copied as they are. When the copy is opened, the write-ahead log of the time of the copy brings all files to one state.
+ */
+export interface OnlineBackup {
+  /** Where the files are. */
+  readonly folder: string
+  /** Held by the backup that is under way, because the database allows one backup at a time. */
+  readonly one: Semaphore.Semaphore
+  /** Begins the backup with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is removed. */
+  readonly begin: Effect.Effect<void, SqlError.SqlError, Scope.Scope>
+  /** Ends the backup. Run it when all files but the log are copied. */
+  readonly end: Effect.Effect<LogOfBackup, SqlError.SqlError>
+  /**
+   * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL would use again.
+   * Returns `false`, and removes nothing, while a backup needs the log. Runs several statements, each of which writes a file of 16 MB.
+   */
+  readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
+}
+
+/** The parts that must be copied after `OnlineBackup.end`, before the scope ends. */
+export interface LogOfBackup {
+  /** The content of the file `backup_label` of the copy. */
+  readonly label: string
+  /** The first and the last file of the log. */
+  readonly first: string
+  readonly last: string
+}
+
+/** The SQLSTATE of the database's answer, or undefined if there was no answer. */
+export const sqlState = (error: SqlError.SqlError): string | undefined =>
+  error.reason.cause instanceof DatabaseFault ? error.reason.cause.code : undefined
+
+type Transform = (<A extends object>(rows: ReadonlyArray<A>) => ReadonlyArray<A>) | undefined
+
+/** A connection of this adapter. Statements that are submitted concurrently run one after the other. */
+export abstract class PgConnection implements SqlConnection.Connection {
+  /** Also false once the connection is lost, because then there is no transaction to roll back. */
+  abstract readonly inTransaction: boolean
+  abstract run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError>
+  abstract executeValues(
+    text: string,
+    params: ReadonlyArray<unknown>
+  ): Effect.Effect<ReadonlyArray<ReadonlyArray<unknown>>, SqlError.SqlError>
+
+  // `any` is the row type of the interface that this implements.
+  execute(text: string, params: ReadonlyArray<unknown>, transform: Transform): ReturnType<SqlConnection.Connection["execute"]> {
+    return Effect.map(this.run(text, params), ({ rows }) => transform === undefined ? rows : transform(rows))
+  }
+
+  executeRaw(text: string, params: ReadonlyArray<unknown>): Effect.Effect<Outcome, SqlError.SqlError> {
+    return this.run(text, params)
+  }
+
+  executeUnprepared(text: string, params: ReadonlyArray<unknown>, transform: Transform) {
+    return this.execute(text, params, transform)
+  }
+
+  executeValuesUnprepared(text: string, params: ReadonlyArray<unknown>) {
+    return this.executeValues(text, params)
+  }
+
+  /** Does not use a cursor: the whole result is read into memory first. */
+  executeStream(text: string, params: ReadonlyArray<unknown>, transform: Transform) {
+    return Stream.unwrap(Effect.map(this.execute(text, params, transform), Stream.fromIterable))
+  }
+}
+
+const quote = Statement.defaultEscape("\"")
+
+const compiler = Statement.makeCompiler({
+  dialect: "pg",
+  placeholder: (index) => `$${index}`,
+  onIdentifier: quote,
+  onRecordUpdate: (placeholders, alias, columns, values, returning) => [
+    `(values ${placeholders}) AS ${alias}${columns}${returning ? ` RETURNING ${returning[0]}` : ""}`,
+    returning ? [...values.flat(), ...returning[1]] : values.flat()
+  ],
+  onCustom: () => ["", []]
+})
+
+/** PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, not with an error. */
+const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.flatMap(connection.executeRaw("COMMIT", []), (outcome) =>
+    (outcome as Outcome).command === "ROLLBACK"
+      ? Effect.fail(sqlError(new DatabaseFault({ code: "25P02", message: "the transaction had failed" }), "commit"))
+      : Effect.void)
+
+/** The services `SqlClient` and `Database` on connections from `acquirer` and `borrower`. */
+export const services = Effect.fnUntraced(function*(options: {
+  readonly driver: "pg" | "pglite"
+  /** Lends a connection to the scope. */
+  readonly acquirer: Effect.Effect<PgConnection, SqlError.SqlError, Scope.Scope>
+  readonly borrower: SqlConnection.Borrower
+  /** Runs a statement ahead of all queued ones (see `Database.probe`). */
+  readonly probe: (text: string) => Effect.Effect<Outcome, SqlError.SqlError>
+  readonly backup?: OnlineBackup | undefined
+}) {
+  const borrower: SqlConnection.Borrower = (use) =>
+    Effect.suspend(() => {
+      const began = performance.now()
+      return options.borrower((connection) => {
+        databaseWaits.millis(performance.now() - began)
+        return use(connection)
+      })
+    })
+  const client = yield* SqlClient.make({
+    driver: options.driver,
+    acquirer: options.acquirer,
+    borrower,
+    compiler,
+    commit,
+    isTransaction: (connection) => connection instanceof PgConnection && connection.inTransaction,
+    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
+    spanAttributes: [["db.system.name", "postgresql"]]
+  })
+  const texts = new Map<string, string>()
+  const raw = <Row extends object>(name: string, text: string) => {
+    if ((texts.get(name) ?? text) !== text) throw new Error(`two statements have the name ${name}`)
+    texts.set(name, text)
+    return (params: ReadonlyArray<unknown>): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> => {
+      // Every connection of this client is a PgConnection, and the caller knows what its statement returns.
+      const run = (connection: SqlConnection.Connection) =>
+        Effect.map((connection as PgConnection).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
+      return Effect.withFiber((fiber) => {
+        const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
+        return transaction === undefined ? borrower(run) : run(transaction[0])
+      })
+    }
+  }
+  const database = Database.of({
+    driver: options.driver,
+    prepared: <Row extends object>(name: string, text: string) => {
+      const run = raw<Row>(name, text)
+      return (params) => Effect.catch(run(params), unavailable)
+    },
+    raw,
+    query: <Row extends object>(text: TemplateStringsArray, ...params: Array<unknown>) =>
+      Effect.catch(client<Row>(text, ...params), unavailable),
+    transaction: (effect) => Effect.catchIf(client.withTransaction(effect), SqlError.isSqlError, unavailable),
+    // The caller knows what its statement returns.
+    probe: <Row extends object>(text: string) => Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>),
+    backup: options.backup
+  })
+  return Context.make(SqlClient.SqlClient, client).pipe(Context.add(Database, database))
+})

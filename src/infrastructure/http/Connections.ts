@@ -1,0 +1,288 @@
+import { Clock, Effect, Schedule } from "effect"
+import type { Server as HttpServer } from "node:http"
+import type { Server, Socket } from "node:net"
+import { getHeapStatistics } from "node:v8"
+import type { Settings } from "#infrastructure/platform/Config"
+import { connectionsBound, connectionsOpen, connectionsSilent, connectionsTurnedAway, type TURNED_AWAY } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+import type { ServerResponse } from "./ServerResponse.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
+import { addressKey, clientAddress, networksOf } from "./ClientAddress.ts"
+
+/**
+ * Bounds on the connections to the two ports of this process. Without them, clients that open connections and send
+ * nothing would take all file descriptors, and the database could not open its files any more. `server.maxConnections` of
+ * Node counts for one listening socket; the public port has 32 of them (Listening.ts).
+ */
+
+/** The limit of open files where the system does not report one. */
+const FILES_UNKNOWN = 4_096
+/** Descriptors for the sockets that listen, Redis, mail, S3, the log, traces and operators' commands. */
+const RESERVE = 100
+/** Files that PGlite may have open at once: 190 after a start; the database of a new server has 600. */
+const PGLITE_FILES = 500
+/** Clients get at least this share of the limit, however small the limit is. */
+const LEAST_SHARE = 1 / 4
+/** Share of the limit for connections from other nodes. The same share is reserved for connections to other nodes. */
+const NODES_SHARE = 1 / 16
+const LEAST_NODES = 32
+/** Share of all connections of clients that one address may have. */
+const PEER_SHARE = 1 / 4
+/** Share of all connections of nodes that one address may have. Several nodes of one machine may have the same address. */
+const NODE_PEER_SHARE = 1 / 2
+/** An open connection needs 12 KiB of memory, 3 to 7 of them in V8's heap. */
+const HEAP_PER_CONNECTION = 16_384
+const LOOPBACK = ["127.0.0.0/8", "::1/128"]
+
+/** How many connections this process accepts. `docs/operations.md` has the same arithmetic in words. */
+export interface Bounds {
+  /** Connections of clients. */
+  readonly clients: number
+  /** Connections of one client's address; `undefined` if there is no bound. */
+  readonly perPeer: number | undefined
+  /** Connections of other nodes, and how many of them may come from one address. */
+  readonly nodes: number
+  readonly perNode: number
+  /** Sentences for the log that say which settings an operator should change. */
+  readonly warnings: ReadonlyArray<string>
+}
+
+/** The most files that this process may have open: its soft limit, which Node raises to the hard limit at the start. */
+export const openFilesLimit = (): number => {
+  // The types of Node lack `excludeNetwork`. With its list of sockets, the report would look up the name of each address.
+  const report = process.report as typeof process.report & { excludeNetwork: boolean }
+  const { excludeNetwork } = report
+  report.excludeNetwork = true
+  const { userLimits } = report.getReport() as { readonly userLimits?: { readonly open_files?: { readonly soft?: number | string } } }
+  report.excludeNetwork = excludeNetwork
+  const soft = userLimits?.open_files?.soft
+  return soft === "unlimited" ? Number.POSITIVE_INFINITY : typeof soft === "number" ? soft : FILES_UNKNOWN
+}
+
+/** The bounds that follow from the settings, the limit of open files and the size that V8's heap may have. */
+export const boundsOf = (
+  config: Settings,
+  files: number = openFilesLimit(),
+  heap: number = getHeapStatistics().heap_size_limit
+): Bounds => {
+  const ofHeap = Math.floor(heap / HEAP_PER_CONNECTION)
+  const reserve = config.HTTP_CONNECTIONS_RESERVE
+    ?? RESERVE + config.WEBHOOK_POSTS + (config.S3_BUCKET === undefined ? config.HTTP_FILES : 0) + (config.DATABASE_URL === undefined ? PGLITE_FILES : config.DATABASE_POOL)
+  const nodes = config.RUNNER_CONNECTIONS ?? Math.min(ofHeap, Math.max(LEAST_NODES, Math.floor(files * NODES_SHARE)))
+  const left = files - reserve - 2 * nodes
+  const clients = config.HTTP_CONNECTIONS
+    ?? Math.max(1, Math.min(ofHeap, Math.max(left, Math.floor(files * LEAST_SHARE))))
+  const warnings: Array<string> = []
+  if (left < clients) {
+    warnings.push(
+      `The limit of open files is too low: ulimit -n is ${files}. The server needs ${files - left} for itself and ${clients} for connections of clients. `
+        + "Raise the limit to their sum, or lower HTTP_CONNECTIONS."
+    )
+  }
+  const behindUnknown = config.TRUST_PROXY > 0 && config.TRUST_PROXY_ADDRESSES === undefined
+  if (behindUnknown && config.HTTP_CONNECTIONS_PER_PEER !== undefined) {
+    warnings.push("HTTP_CONNECTIONS_PER_PEER has no effect: with TRUST_PROXY, set the addresses of the proxies in TRUST_PROXY_ADDRESSES.")
+  }
+  return {
+    clients,
+    perPeer: behindUnknown ? undefined : config.HTTP_CONNECTIONS_PER_PEER ?? Math.ceil(clients * PEER_SHARE),
+    nodes,
+    perNode: Math.ceil(nodes * NODE_PEER_SHARE),
+    warnings
+  }
+}
+
+/** An open connection. */
+interface Held {
+  readonly connection: Socket
+  readonly host: string
+  /** The address whose connections are counted; undefined for a trusted one. */
+  readonly peer: string | undefined
+  /** When the connection was accepted, in monotonic milliseconds. */
+  readonly since: number
+  /** The number of requests under way on the connection. The request that upgraded a connection stays under way. */
+  underWay: number
+}
+
+type Reason = typeof TURNED_AWAY[number]
+
+interface Options {
+  readonly port: "http" | "nodes"
+  readonly most: number
+  readonly mostPerPeer: number | undefined
+  /** Milliseconds from the connection to its first byte. */
+  readonly firstByteMs: number
+  readonly trusted: ReadonlyArray<string>
+}
+
+/**
+ * The open connections of one port. At the port's bound, a connection without work under way is closed for a new one. The larger of
+ * two groups loses its oldest connection: connections that have not made a request yet, and connections between two requests.
+ * So a flood of silent connections ends silent connections, and a client that sends its request at once is served.
+ * If every connection has work under way, the new one is closed. A connection above the bound of its own address is closed too.
+ */
+export class Connections {
+  private readonly held = new Map<Socket, Held>()
+  private readonly byPeer = new Map<string, number>()
+  /** Connections without a request so far, and those between two requests, each oldest first. */
+  private readonly fresh = new Set<Held>()
+  private readonly idle = new Set<Held>()
+  private readonly trusts: (address: string) => boolean
+  private readonly options: Options
+  private readonly now: () => number
+  private readonly turnedAway: (reason: Reason, host: string) => void
+
+  constructor(options: Options, now: () => number, turnedAway: (reason: Reason, host: string) => void) {
+    this.options = options
+    this.now = now
+    this.turnedAway = turnedAway
+    this.trusts = networksOf(options.trusted)
+  }
+
+  get size(): number {
+    return this.held.size
+  }
+
+  /** Whether a new connection may stay; if not, it is closed. */
+  takes(connection: Socket): boolean {
+    const { most, mostPerPeer } = this.options
+    const host = clientAddress(connection.remoteAddress, undefined, 0)
+    const counted = mostPerPeer !== undefined && !this.trusts(host)
+    const peer = counted ? addressKey(host) : undefined
+    const ofPeer = peer === undefined ? 0 : this.byPeer.get(peer) ?? 0
+    const refused = counted && ofPeer >= mostPerPeer ? "peer" : this.held.size >= most && !this.makeRoom() ? "full" : undefined
+    if (refused !== undefined) {
+      this.turnedAway(refused, host)
+      connection.destroy()
+      return false
+    }
+    const held: Held = { connection, host, peer, since: this.now(), underWay: 0 }
+    this.held.set(connection, held)
+    this.fresh.add(held)
+    if (peer !== undefined) this.byPeer.set(peer, ofPeer + 1)
+    connection.once("close", () => this.forget(held))
+    return true
+  }
+
+  private makeRoom(): boolean {
+    const [oldest] = this.fresh.size >= this.idle.size ? this.fresh : this.idle
+    if (oldest === undefined) return false
+    this.turnedAway("gave_way", oldest.host)
+    this.end(oldest)
+    return true
+  }
+
+  private end(held: Held): void {
+    this.forget(held)
+    held.connection.destroy()
+  }
+
+  private forget(held: Held): void {
+    if (!this.held.delete(held.connection)) return
+    if (held.connection.bytesRead === 0 && this.now() - held.since >= this.options.firstByteMs) connectionsSilent.add()
+    this.fresh.delete(held)
+    this.idle.delete(held)
+    if (held.peer === undefined) return
+    const left = (this.byPeer.get(held.peer) ?? 0) - 1
+    if (left > 0) this.byPeer.set(held.peer, left)
+    else this.byPeer.delete(held.peer)
+  }
+
+  /** Notes that work is under way on a connection. From now on the connection is not closed for a new one. */
+  readonly began = (connection: Socket): void => {
+    const held = this.held.get(connection)
+    if (held === undefined || held.underWay++ > 0) return
+    this.fresh.delete(held)
+    this.idle.delete(held)
+  }
+
+  readonly ended = (connection: Socket): void => {
+    const held = this.held.get(connection)
+    if (held !== undefined && --held.underWay === 0) this.idle.add(held)
+  }
+
+  /** Closes the connections that have not sent their first byte in time. */
+  readonly endSilent = (): void => {
+    const before = this.now() - this.options.firstByteMs
+    for (const held of this.fresh) {
+      if (held.since > before) return
+      if (held.connection.bytesRead === 0) this.end(held)
+    }
+  }
+
+  /** Bounds the connections of a server. The server's own listeners get only the connections that may stay. */
+  guard(server: Server): void {
+    const listeners = server.listeners("connection")
+    server.removeAllListeners("connection")
+    server.on("connection", (connection: Socket) => {
+      if (this.takes(connection)) for (const listener of listeners) listener.call(server, connection)
+    })
+  }
+
+  /** Bounds the connections of an HTTP server. The requests and upgrades on a connection are its work under way. */
+  guardRequests(server: HttpServer<typeof ServerRequest, typeof ServerResponse>): void {
+    const { began, ended } = this
+    const finished = function(this: ServerResponse): void {
+      ended(this.req.socket)
+    }
+    const onRequest = (request: ServerRequest, response: ServerResponse): void => {
+      began(request.socket)
+      response.on("close", finished)
+    }
+    for (const event of ["request", "checkContinue", "checkExpectation"] as const) server.prependListener(event, onRequest)
+    for (const event of ["upgrade", "connect"] as const) server.prependListener(event, ({ socket }) => began(socket))
+    this.guard(server)
+  }
+}
+
+const NAMES = {
+  http: { whole: "HTTP_CONNECTIONS", perPeer: "If it is a proxy, name it in TRUST_PROXY_ADDRESSES; otherwise see HTTP_CONNECTIONS_PER_PEER." },
+  nodes: { whole: "RUNNER_CONNECTIONS", perPeer: "The bound of an address is half of RUNNER_CONNECTIONS." }
+} as const
+
+const CHECK = "500 millis"
+
+const make = Effect.fnUntraced(function*(options: Options) {
+  const { most, mostPerPeer, port } = options
+  const now = monotonicMillis(yield* Clock.Clock)
+  const fork = Effect.runForkWith(yield* Effect.context<never>())
+  const lines = new LogThrottle(MINUTE_MS)
+  const { perPeer, whole } = NAMES[port]
+  const messages = {
+    full: (host: string) => `Refused a connection from ${host}: ${most} connections are open and have work under way (${whole}).`,
+    peer: (host: string) => `Refused a connection from ${host}: this address has ${mostPerPeer} connections open. ${perPeer}`,
+    gave_way: (host: string) => `Closed an idle connection from ${host} for a new one: ${most} connections are open (${whole}).`
+  }
+  const connections = new Connections(options, now, (reason, host) => {
+    connectionsTurnedAway.at(port, reason).add()
+    fork(lines.log(Effect.logWarning(messages[reason](host)), reason))
+  })
+  yield* connectionsOpen.at(port).readsIn(() => connections.size)
+  yield* connectionsBound.at(port).readsIn(() => most)
+  if (Number.isFinite(options.firstByteMs)) {
+    // After a stall of the process, the bytes that have arrived meanwhile are read first.
+    const check = Effect.sync(() => void setImmediate(connections.endSilent))
+    yield* Effect.forkScoped(Effect.repeat(check, Schedule.spaced(CHECK)))
+  }
+  return connections
+})
+
+/** The connections of clients to the public port. Logs a warning for each bound that cannot be kept. */
+export const clientConnections = Effect.fnUntraced(function*(config: Settings, firstByteMs: number) {
+  const { clients, perPeer, warnings } = boundsOf(config)
+  for (const warning of warnings) yield* Effect.logWarning(warning)
+  return yield* make({ port: "http", most: clients, mostPerPeer: perPeer, firstByteMs, trusted: config.TRUST_PROXY_ADDRESSES ?? LOOPBACK })
+})
+
+/** The connections of other nodes to RUNNER_PORT. NodePort.ts itself bounds the wait for their first byte. */
+export const nodeConnections = Effect.fnUntraced(function*(config: Settings) {
+  const { nodes, perNode } = boundsOf(config)
+  return yield* make({
+    port: "nodes",
+    most: nodes,
+    mostPerPeer: perNode,
+    firstByteMs: Number.POSITIVE_INFINITY,
+    trusted: config.TRUST_PROXY_ADDRESSES ?? LOOPBACK
+  })
+})

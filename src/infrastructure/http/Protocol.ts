@@ -1,0 +1,32 @@
+import type { Body } from "#infrastructure/wire/WireErrors"
+
+/** What is known of a request when its response has left, or its client has disconnected. */
+export interface EndedRequest {
+  readonly method: string | undefined
+  /** The status of the response; `undefined` if the server has sent none. */
+  readonly status: number | undefined
+  readonly isRefused: boolean
+  readonly clientKind: string | undefined
+}
+
+/** A protocol with paths of its own beside `/v1`: what the server must know about these paths before a route runs. */
+export interface Protocol {
+  /** Whether a path, as the router sees it, belongs to the protocol. */
+  readonly includes: (path: string) => boolean
+  /** Returns the function that makes the body of a refusal on a path of the protocol. */
+  readonly refusalBodyOf: (path: string) => Body
+  /** How many times larger than `LIMITS_BODY_BYTES` a body may be. */
+  readonly bodyFactor: number
+  /** Whether a path of the protocol takes requests without a key, and therefore small bodies, as registration does. */
+  readonly isPublic?: (path: string) => boolean
+  /** CORS: the value of Access-Control-Allow-Origin, and the headers that browsers may send. Without it, browsers may not call. */
+  readonly cors?: {
+    readonly allowOrigin: (origin: string | undefined) => string
+    readonly requestHeaders: string
+    /** Further headers of responses that browsers may read. */
+    readonly responseHeaders?: string
+  }
+  /** The kind of the program that sends a request, by its `User-Agent`. The response keeps it as `clientKind`. */
+  readonly clientKindOf?: (userAgent: string | undefined) => string
+  readonly ended?: (request: EndedRequest) => void
+}

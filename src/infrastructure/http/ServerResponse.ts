@@ -1,0 +1,170 @@
+import type { HttpServerResponse } from "effect/http"
+import * as Http from "node:http"
+import type { Readable } from "node:stream"
+import { countProbe, countRequest, isProbe, refusals } from "#infrastructure/platform/Metrics"
+import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
+import { type Body, failureHeaders } from "#infrastructure/wire/WireErrors"
+import type { ServerRequest } from "./ServerRequest.ts"
+import { type BufferEntry, type BufferAccount, progressOf, UNCOUNTED } from "./BufferedBytes.ts"
+import type { Protocol } from "./Protocol.ts"
+import { rateHeaders } from "./RateHeaders.ts"
+
+/** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
+export const CORS_REQUEST_HEADERS =
+  "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
+const CORS_RESPONSE_HEADERS =
+  "Retry-After, X-Backlog-Warning, X-Client-Msg-Id-Conflict, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
+export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+/** A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory for long. */
+const LONG_TEXT = 65_536
+
+/** The state that all responses of one server share. */
+export interface Serving {
+  readonly draining: boolean
+  readonly held: BufferAccount
+  /** The agent of a request, or the key of its IP address. */
+  readonly peerOf: (request: ServerRequest) => string
+}
+
+/**
+ * A response that adds the headers every response has: the request id, and on `/v1/*` the CORS headers. They are
+ * added in `writeHead` because every response passes through it, and because headers passed to it together cost
+ * less than headers set one by one.
+ */
+export class ServerResponse extends Http.ServerResponse<ServerRequest> {
+  requestId = ""
+  /** The value of Access-Control-Allow-Origin, or undefined if the header is not sent. */
+  allowOrigin: string | undefined
+  server: Serving | undefined
+  /** The entry of the unsent bytes in the account of held bytes, once there are more than `UNCOUNTED`. */
+  #held: BufferEntry | undefined
+  /** The entry of the request's body in the account. The body stays in memory until the response has left. */
+  #heldBody: BufferEntry | undefined
+  #bodyBytes = 0
+  /** When the request arrived, as `performance.now()`, and the path of the request as the router sees it. */
+  began = 0
+  path = ""
+  /** The stream that the response sends. Its unread events count as unsent. */
+  source: Readable | undefined
+  /** The protocol of the request's path; `undefined` on all paths without one. */
+  protocol: Protocol | undefined
+  /** The kind of the program that sent the request, if the protocol distinguishes kinds. */
+  clientKind: string | undefined
+  /** Makes the body of a refusal. */
+  refusalBody: Body = wireBody
+  /** The fiber or DeferredResponse that works on the response, if the work is not done in its first turn of the event loop. */
+  worker: { readonly interruptUnsafe: () => void } | undefined
+
+  /** Makes the response one of a protocol. Its path must be known. */
+  isOf(protocol: Protocol): void {
+    this.protocol = protocol
+    this.refusalBody = protocol.refusalBodyOf(this.path)
+    this.clientKind = protocol.clientKindOf?.(this.req.userAgent)
+  }
+
+  override writeHead(status: number, reason?: unknown, headers?: unknown): this {
+    const given = (typeof reason === "string" ? headers : headers ?? reason) as Http.OutgoingHttpHeaders | undefined
+    const { limit } = this.req
+    const all: Http.OutgoingHttpHeaders = limit === undefined ? { ...given } : { ...rateHeaders(limit), ...given }
+    all["x-request-id"] = this.requestId
+    if (this.allowOrigin !== undefined) {
+      if (this.req.headers.origin !== undefined) {
+        const more = this.protocol?.cors?.responseHeaders
+        all["access-control-expose-headers"] = more === undefined ? CORS_RESPONSE_HEADERS : `${CORS_RESPONSE_HEADERS}, ${more}`
+      }
+      if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
+      if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
+    }
+    if (this.server?.draining === true) all["connection"] = "close"
+    super.writeHead(status, all)
+    if (isProbe(this.path)) countProbe(this.path, status)
+    else countRequest(this.req.method, status)
+    return this
+  }
+
+  override write(chunk: unknown, encoding?: unknown, done?: unknown): boolean {
+    const goesOn = super.write(chunk, encoding as BufferEncoding, done as () => void)
+    this.#count()
+    return goesOn
+  }
+
+  override end(chunk?: unknown, encoding?: unknown, done?: unknown): this {
+    const body = typeof chunk === "string" && chunk.length > LONG_TEXT ? Buffer.from(chunk) : chunk
+    this.req.reading?.encoded(typeof body === "string" || body instanceof Uint8Array ? body.length : 0)
+    super.end(body, encoding as BufferEncoding, done as () => void)
+    this.#count()
+    return this
+  }
+
+  /** Counts the bytes that the kernel has not taken. A response behind another one on its connection has no socket yet. */
+  #count(): void {
+    const { server } = this
+    if (server === undefined) return
+    // A response that has drained once is not in the account any more.
+    if (this.#held?.released === false) server.held.changed(this.#held)
+    else if (this.writableLength > UNCOUNTED || (this.socket === null && this.writableLength > 0)) {
+      const { socket } = this.req
+      this.#held = server.held.hold(server.peerOf(this.req), socket, {
+        bytes: () => this.writableLength + (this.source?.readableLength ?? 0),
+        progress: () => progressOf(socket),
+        cut: () => {
+          this.req.reading?.cut()
+          socket.destroy()
+        }
+      })
+    }
+  }
+
+  /** Counts the body of the request, of which `bytes` are in memory. */
+  receives(bytes: number): void {
+    const { server } = this
+    this.#bodyBytes = bytes
+    if (server === undefined) return
+    if (this.#heldBody?.released === false) server.held.changed(this.#heldBody)
+    else if (bytes > UNCOUNTED) {
+      const { socket } = this.req
+      this.#heldBody = server.held.hold(server.peerOf(this.req), socket, {
+        bytes: () => this.#bodyBytes,
+        progress: () => progressOf(socket),
+        cut: () => void socket.destroy()
+      })
+    }
+  }
+
+  /** Ends the accounting when the response has been sent, or its client has disconnected. */
+  over(): void {
+    if (this.#held !== undefined) this.server?.held.release(this.#held)
+    if (this.#heldBody !== undefined) this.server?.held.release(this.#heldBody)
+    this.req.isOver = true
+    this.req.reading?.left()
+    this.req.reading = undefined
+  }
+
+  /** Sends a response whose whole body, if it has one, is in memory. */
+  whole({ body, headers, status }: HttpServerResponse.HttpServerResponse): void {
+    this.strictContentLength = true
+    this.writeHead(status, headers)
+    if (body._tag === "Uint8Array") this.end(body.text ?? body.body)
+    else this.end()
+  }
+
+  refuse(failure: WireFailure, headers?: Http.OutgoingHttpHeaders): void {
+    refusals.at("http", failure.code).add()
+    this.req.refused ??= { code: failure.code, why: failure.message }
+    const body = JSON.stringify(this.refusalBody(failure))
+    this.writeHead(failure.status, {
+      "content-type": "application/json",
+      "content-length": Buffer.byteLength(body),
+      ...failureHeaders(failure),
+      ...headers
+    })
+    this.end(body)
+  }
+
+  /** Refuses the request, or closes the connection if the response has begun. */
+  fail(failure: WireFailure): void {
+    if (this.headersSent) this.destroy()
+    else this.refuse(failure)
+  }
+}

@@ -1,0 +1,23 @@
+import { Context, type Effect } from "effect"
+import type { IncomingMessage } from "node:http"
+import type { Duplex } from "node:stream"
+
+/**
+ * Handles the HTTP server's upgrade requests (`/v1/ws`) and holds the WebSockets of this node; the module `realtime`
+ * implements it.
+ */
+export class UpgradeHandler extends Context.Service<UpgradeHandler, {
+  /**
+   * Takes over the connection of an upgrade request: it becomes a WebSocket, or is refused with the wire's
+   * error body. Never throws.
+   */
+  readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string) => void
+  /** Makes the handler close new sockets with 1013. Existing sockets stay open. */
+  readonly turnAway: () => void
+  /** Closes every socket with 1001, and new ones with 1013. Completes when all are closed. */
+  readonly drain: Effect.Effect<void>
+  /** Undoes `turnAway` and `drain`, so that new sockets are accepted again. */
+  readonly welcomeAgain: () => void
+  /** The number of open sockets. */
+  readonly size: () => number
+}>()("parley/http/UpgradeHandler") {}

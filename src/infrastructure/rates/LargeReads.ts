@@ -1,0 +1,167 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { ServerRequest, type Reading } from "#infrastructure/http/ServerRequest"
+import { Config } from "#infrastructure/platform/Config"
+import { largeReads } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { BlockedMillis } from "#infrastructure/platform/StallGuard"
+import { RateLimited, Unavailable } from "#infrastructure/wire/WireError"
+import { LargeReadQueue, Slot, type Timing } from "./LargeReadQueue.ts"
+
+/** When a refused request may be repeated, in milliseconds. */
+const RETRY_MS = 1_000
+
+/**
+ * How large an answer can be, for endpoints whose answers can be large: at most `max` items of `bytes` each, and `usual` items if the query
+ * has no `limit`. If `max` and `usual` are the same, the query's `limit` is ignored. `"message"` is the size of the largest message.
+ */
+export interface LargeAnswer {
+  readonly usual: number
+  readonly max: number
+  readonly bytes: number | "message"
+}
+
+/** Annotates an endpoint whose answers can be larger than 256 kB. */
+export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/rates/LargeAnswer", { defaultValue: () => undefined })
+
+/** Searches that one process runs at once, and searches of one agent that may wait. */
+const SEARCHES = 2
+const SEARCHES_WAITING = 4
+
+/** The bytes of JSON that a message has besides its content and metadata. */
+const BESIDE_CONTENT = 2_048
+
+type Bounded = <A, E, R>(key: string, size: LargeAnswer, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+
+/**
+ * Bounds the answers that may be large, so that a peer that reads many of them, or does not read them, costs the others nothing
+ * (wire.md C.0, Large answers). A request that gets no slot in time is refused: with 429 if its peer has too many answers under way,
+ * with 503 if the whole process is at its bound.
+ */
+export class LargeReads extends Context.Service<LargeReads, {
+  /** Runs the effect in a slot of this agent. The slot is free again when the answer to the current request has left. */
+  readonly ofAgent: Bounded
+  /** Runs the transfer of a file in a slot of this IP address, until the answer to the current request has left. */
+  readonly file: <A, E, R>(address: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+  /** Runs a search in a slot of this agent, which has one. The slot is free again when the effect has ended. */
+  readonly search: <A, E, R>(agentId: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+  /** Runs the effect, which may take minutes, in a slot of this agent. The slot is free again when the effect has ended. */
+  readonly during: Bounded
+}>()("parley/rates/LargeReads") {
+  static readonly layer = Layer.effect(
+    LargeReads,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const waiting = config.HTTP_LARGE_READS_WAITING
+      const run = Effect.runForkWith(yield* Effect.context<never>())
+      const timing: Timing = {
+        now: monotonicMillis(yield* Clock.Clock),
+        later: (ms, then) => void run(Effect.map(Effect.sleep(ms), then)),
+        soon: (then) => void setImmediate(then)
+      }
+      const cutMs = config.HTTP_LARGE_READS_SECONDS * 1_000
+      const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES, cutMs }, timing)
+      // The bound of transfers is the number of open files, so each transfer counts 1.
+      const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES, cutMs }, timing)
+      const searches = new LargeReadQueue({ waiting: SEARCHES_WAITING, bytes: SEARCHES, cutMs }, timing)
+      const queues = [answers, files, searches]
+      yield* largeReads.at("under way").readsIn(() => queues.reduce((sum, { underWay }) => sum + underWay, 0))
+      yield* largeReads.at("waiting").readsIn(() => queues.reduce((sum, { waiting }) => sum + waiting, 0))
+      const perItem = { message: config.LIMITS_MESSAGE_BYTES + BESIDE_CONTENT }
+
+      const tooMany = (queue: LargeReadQueue, slots: number) =>
+        new RateLimited({
+          message: queue === answers
+            ? `You have ${slots} large answers under way, and may not have more at once: read them first.`
+            : queue === searches
+            ? "A search of this agent is under way, and others wait for it. Wait until it ends."
+            : `Your address has ${slots} uploads and downloads under way, and may not have more at once: wait until one of them ends.`,
+          details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
+        })
+
+      /** Waits for a slot. Calls `granted` in the turn in which the slot is granted. */
+      const slotOf = (queue: LargeReadQueue, key: string, slots: number, bytes: number, granted: (slot: Slot) => void) =>
+        Effect.suspend((): Effect.Effect<Slot, RateLimited | Unavailable> => {
+          const entered = queue.enter(key, slots, bytes)
+          if (entered === "full") return Effect.fail(tooMany(queue, slots))
+          if (entered === "busy") return Effect.fail(new Unavailable())
+          if (entered instanceof Slot) {
+            granted(entered)
+            return Effect.succeed(entered)
+          }
+          // Whether only the bound of the process delayed the request, when it stopped waiting.
+          let hadFreeSlot = false
+          return Effect.callback<Slot>((resume) => {
+            entered.granted = (slot) => {
+              granted(slot)
+              resume(Effect.succeed(slot))
+            }
+            return Effect.sync(() => {
+              hadFreeSlot = queue.hasFreeSlot(key)
+              entered.leave()
+            })
+          }).pipe(Effect.timeoutOrElse({
+            duration: config.HTTP_LARGE_READS_SECONDS * 1_000,
+            orElse: () => Effect.fail(hadFreeSlot ? new Unavailable() : tooMany(queue, slots))
+          }))
+        })
+
+      const bytesOf = ({ bytes, max, usual }: LargeAnswer, context: Context.Context<never>): number => {
+        const given = usual === max ? max : Number(Context.getOrUndefined(context, HttpServerRequest.ParsedSearchParams)?.["limit"])
+        return (given >= 1 ? Math.min(given, max) : usual) * (bytes === "message" ? perItem.message : bytes)
+      }
+
+      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Slot) => Effect.provideService(effect, BlockedMillis, blocked)
+
+      const during = <A, E, R>(queue: LargeReadQueue, key: string, slots: number, bytes: number, effect: Effect.Effect<A, E, R>) =>
+        Effect.suspend(() => {
+          // Set in the turn in which the slot is granted, so that an interruption cannot lose the slot.
+          let slot: Slot | undefined
+          const granted = (it: Slot) => {
+            slot = it
+          }
+          return Effect.ensuring(
+            Effect.flatMap(slotOf(queue, key, slots, bytes, granted), timed(effect)),
+            Effect.sync(() => slot?.left())
+          )
+        })
+
+      const attach = (source: ServerRequest, reading: Reading): void => {
+        // If the client has disconnected while the request waited, no answer leaves.
+        if (source.isOver || source.socket.destroyed || source.reading !== undefined) reading.left()
+        else source.reading = reading
+      }
+
+      const readingDuring = (slots: number): Bounded => (key, size, effect) =>
+        Effect.withFiber((fiber) => during(answers, key, slots, bytesOf(size, fiber.context), effect))
+
+      const untilLeft = (slots: number): Bounded => (key, size, effect) =>
+        Effect.withFiber((fiber) => {
+          const source = Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.source
+          if (!(source instanceof ServerRequest)) return readingDuring(slots)(key, size, effect)
+          // A request that calls other endpoints for its answer has one slot for all these calls.
+          if (source.reading !== undefined) return effect
+          return Effect.flatMap(
+            slotOf(answers, key, slots, bytesOf(size, fiber.context), (slot) => attach(source, slot)),
+            timed(effect)
+          )
+        })
+
+      return LargeReads.of({
+        ofAgent: untilLeft(config.HTTP_LARGE_READS),
+        file: (address, effect) =>
+          Effect.withFiber((fiber) => {
+            const { source } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+            return Effect.andThen(
+              slotOf(files, address, config.HTTP_FILES_PER_ADDRESS, 1, (slot) =>
+                // The file stays open until the answer has left, however early its last bytes are read.
+                attach(source as ServerRequest, { encoded: () => undefined, cut: () => undefined, left: () => slot.left() })),
+              effect
+            )
+          }),
+        search: (agentId, effect) => during(searches, agentId, 1, 1, effect),
+        during: readingDuring(config.HTTP_LARGE_READS)
+      })
+    })
+  )
+}

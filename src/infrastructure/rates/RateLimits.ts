@@ -1,0 +1,133 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import { showLimit } from "#infrastructure/http/RateHeaders"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { Config } from "#infrastructure/platform/Config"
+import { Limits, type LimitsShape } from "./Limits.ts"
+import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
+import { Redis } from "#infrastructure/platform/Redis"
+import { SharedWindows } from "./SharedWindows.ts"
+import { SlidingWindows } from "./SlidingWindows.ts"
+import { RateLimited } from "#infrastructure/wire/WireError"
+
+/**
+ * Rate limits by key. They fail open: while the shared count (Redis) does not answer, a request passes if this
+ * process's own count allows it (wire.md G.17). Of all limits that a request counts against, the `RateLimit-*` headers
+ * of the response describe the one with the fewest requests remaining.
+ */
+export class RateLimits extends Context.Service<RateLimits, {
+  /** Counts one request, or refuses it without counting it; the refusal's `Retry-After` is exact. */
+  readonly take: (rule: RateRule, key: string) => Effect.Effect<RateState, RateLimited>
+  /**
+   * Counts one request in several windows of different rules, or in none. Of several refusals, the one with the longest
+   * wait is reported.
+   */
+  readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateLimited>
+  /**
+   * Counts `charge` for a request whose effect begins with a take of its own. The charge is counted before the effect or,
+   * with Redis, in the same round trip as the effect's take. The charge counts even if the effect's take is refused.
+   */
+  readonly takeTogether: <A, E, R>(charge: Charge, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
+  /** Frees the place of a request that should not count after all. In Redis this happens a moment later. */
+  readonly refund: (rule: RateRule, key: string, state: RateState) => void
+  /** The requests of a key that this process has accepted within the current windows, by rule. For display only. */
+  readonly countsOf: (key: string) => ReadonlyArray<RateCount>
+}>()("parley/rates/RateLimits") {
+  /**
+   * The limits of one process, lost on restart. A take is one synchronous step, because it is on the send path. Uses
+   * the monotonic clock, so a step of the wall clock changes nothing.
+   */
+  static readonly layerMemory = Layer.effect(
+    RateLimits,
+    Effect.gen(function*() {
+      const limits = yield* Limits
+      const windows = new SlidingWindows(monotonicMillis(yield* Clock.Clock))
+      const takeAll = (charges: ReadonlyArray<Charge>) =>
+        Effect.withFiber<ReadonlyArray<RateState>, RateLimited>((fiber) =>
+          answer(fiber.context, windows.takeAll(inForce(limits, charges))))
+      const take = single(takeAll)
+      return RateLimits.of({
+        take,
+        takeAll,
+        takeTogether: (charge, effect) => Effect.andThen(take(charge.rule, charge.key), effect),
+        refund: (rule, key, state) => windows.refund(rule, key, state),
+        countsOf: (key) => windows.countsOf(key)
+      })
+    })
+  )
+
+  /**
+   * The limits that all processes on one Redis share, on top of this process's own count (SharedWindows). A charge that a request
+   * owes is sent with the request's first take (`takeTogether`). All takes of one turn of the event loop share one command.
+   */
+  static readonly layerRedis = Layer.effect(
+    RateLimits,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const redis = (yield* Redis).channel("rates")
+      const limits = yield* Limits
+      const windows = new SharedWindows(redis, monotonicMillis(yield* Clock.Clock), config.REDIS_TIMEOUT_MS)
+
+      const takeAll = (charges: ReadonlyArray<Charge>): Effect.Effect<ReadonlyArray<RateState>, RateLimited> =>
+        Effect.withFiber((fiber) => {
+          const debt = fiber.getRef(Debt)
+          const owed = debt === undefined || debt.paid ? undefined : debt.charge
+          if (debt !== undefined) debt.paid = true
+          const decided = (outcome: ReadonlyArray<RateState> | RateLimited) =>
+            Effect.map(answer(fiber.context, outcome), (states) => owed === undefined ? states : states.slice(1))
+          const all = inForce(limits, owed === undefined ? charges : [owed, ...charges])
+          return Effect.callback<ReadonlyArray<RateState>, RateLimited>((resume) => {
+            const outcome = windows.take(all, owed === undefined ? 0 : 1, (later) => resume(decided(later)))
+            if (outcome !== undefined) resume(decided(outcome))
+          })
+        })
+
+      return RateLimits.of({
+        take: single(takeAll),
+        takeAll,
+        takeTogether: (charge, effect) =>
+          Effect.suspend(() => {
+            const debt: Debt = { charge, paid: false }
+            return Effect.flatMap(
+              Effect.exit(Effect.provideService(effect, Debt, debt)),
+              (exit) => debt.paid ? exit : Effect.andThen(takeAll([charge]), exit)
+            )
+          }),
+        refund: (rule, key, state) => windows.refund(rule, key, state),
+        countsOf: (key) => windows.countsOf(key)
+      })
+    })
+  )
+
+  /** Shared in Redis if REDIS_URL is set, else in memory. */
+  static readonly layer = Layer.unwrap(Effect.map(Config, (config) =>
+    config.REDIS_URL === undefined ? RateLimits.layerMemory : Layer.provide(RateLimits.layerRedis, Redis.layer)))
+}
+
+/** A charge of the current request that its first take is to count too (`takeTogether`). */
+interface Debt {
+  readonly charge: Charge
+  paid: boolean
+}
+
+const Debt = Context.Reference<Debt | undefined>("parley/rates/RateLimits/Debt", { defaultValue: () => undefined })
+
+/** The take of one request in one window. */
+const single = (takeAll: RateLimits["Service"]["takeAll"]): RateLimits["Service"]["take"] => (rule, key) =>
+  Effect.map(takeAll([{ rule, key }]), ([state]) => state!)
+
+/** Describes the outcome in the headers of the response. */
+const answer = (context: Context.Context<never>, outcome: ReadonlyArray<RateState> | RateLimited) => {
+  if (outcome instanceof RateLimited) {
+    showRefusal(context, outcome)
+    return Effect.fail(outcome)
+  }
+  for (const state of outcome) showLimit(context, state)
+  return Effect.succeed(outcome)
+}
+
+/** Describes the limit that refused a request in the headers of its response. */
+export const showRefusal = (context: Context.Context<never>, { details }: RateLimited): void =>
+  showLimit(context, { limit: details?.limit ?? 0, remaining: 0, resetMs: details?.retry_after_ms ?? 0 })
+
+const inForce = (limits: LimitsShape, charges: ReadonlyArray<Charge>): ReadonlyArray<Charge> =>
+  limits.any() ? charges.map(({ key, rule }) => ({ key, rule: limits.rule(rule, key) })) : charges

@@ -1,0 +1,156 @@
+import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
+import { REDIS_FALLBACK_REASONS, redisFallbacks } from "#infrastructure/platform/Metrics"
+import type { RedisChannel } from "#infrastructure/platform/Redis"
+import { readTaken, TAKE, takeArguments, takeKeys, type Taking, windowKey } from "./SlidingWindowScript.ts"
+import { type HeldPlace, SlidingWindows } from "./SlidingWindows.ts"
+import { RateLimited } from "#infrastructure/wire/WireError"
+
+type Outcome = ReadonlyArray<RateState> | RateLimited
+
+interface Request extends Taking {
+  readonly held: ReadonlyArray<HeldPlace>
+  readonly decided: (outcome: Outcome) => void
+}
+
+/**
+ * The windows that all processes share in Redis, on top of a local count of this process.
+ *
+ * - Whatever happens to Redis, one process alone never accepts more than a limit. A request first holds places in the
+ *   local count. If there are none, it is refused without a call to Redis.
+ * - The requests of one turn of the event loop share one command (several above MOST_WINDOWS windows).
+ * - A place that Redis refuses is released in the local count. A place that Redis grants is counted locally at the same
+ *   time, so the local count refuses nothing that Redis would accept.
+ * - If Redis does not answer, the local count decides, and the places stay counted there. A command that Redis executes
+ *   after the deadline counts nothing, so that commands that queued up while Redis hung do not fill later windows.
+ */
+export class SharedWindows {
+  private readonly own: SlidingWindows
+  private readonly redis: RedisChannel
+  private readonly now: () => number
+  private readonly clock = new RedisClock()
+  private readonly patienceMs: number
+  private queued: Array<Request> = []
+
+  /** `now` returns monotonic milliseconds; `patienceMs` is the time-out of the channel. */
+  constructor(redis: RedisChannel, now: () => number, patienceMs: number) {
+    this.redis = redis
+    this.now = now
+    this.patienceMs = patienceMs
+    this.own = new SlidingWindows(now)
+  }
+
+  /**
+   * Takes a place in every window, or in none. The first `alone` charges count even if the others are refused.
+   * Returns the outcome if it needs no call to Redis, and otherwise calls `decided` once.
+   */
+  take(charges: ReadonlyArray<Charge>, alone: number, decided: (outcome: Outcome) => void): Outcome | undefined {
+    const first = alone === 0 ? [] : this.own.hold(charges.slice(0, alone))
+    if (first instanceof RateLimited) return first
+    const others = this.own.hold(alone === 0 ? charges : charges.slice(alone))
+    if (others instanceof RateLimited) {
+      // The request is refused, but its first `alone` charges count all the same. Nothing waits for the result.
+      if (alone > 0) this.ask({ charges: charges.slice(0, alone), alone: 0, held: first, decided: () => undefined })
+      return others
+    }
+    return this.ask({ charges, alone, held: alone === 0 ? others : [...first, ...others], decided })
+  }
+
+  refund(rule: RateRule, key: string, state: RateState): void {
+    this.own.refund(rule, key, state)
+    if (state.sharedAt !== null) this.redis.remove(windowKey({ rule, key }), state.sharedAt)
+  }
+
+  /** The requests of a key that this process has accepted. */
+  countsOf(key: string): ReadonlyArray<RateCount> {
+    return this.own.countsOf(key)
+  }
+
+  private ask(request: Request): Outcome | undefined {
+    const reason = this.redis.unusable()
+    if (reason !== undefined) return this.settleAlone(request, reason)
+    // The flush runs after this turn's sockets were read, so that all their requests share one command.
+    if (this.queued.push(request) === 1) setImmediate(() => this.flush())
+    return undefined
+  }
+
+  private flush(): void {
+    const all = this.queued
+    this.queued = []
+    let first = 0
+    let windows = 0
+    for (const [i, { charges }] of all.entries()) {
+      if (windows > 0 && windows + charges.length > MOST_WINDOWS) {
+        this.send(all.slice(first, i))
+        first = i
+        windows = 0
+      }
+      windows += charges.length
+    }
+    this.send(first === 0 ? all : all.slice(first))
+  }
+
+  private send(requests: ReadonlyArray<Request>): void {
+    const sentAt = this.now()
+    const args = takeArguments(requests, { latest: this.clock.at(sentAt + this.patienceMs) })
+    this.redis.send(TAKE, takeKeys(requests), args, (failure, answer) => {
+      if (failure !== undefined) {
+        for (const request of requests) request.decided(this.settleAlone(request, failure.reason))
+        return
+      }
+      const taken = readTaken(requests, answer)
+      const now = this.now()
+      const at = taken === undefined ? now : this.clock.read(taken.at, sentAt, now)
+      for (const [i, request] of requests.entries()) {
+        const one = taken?.all?.[i]
+        if (one === undefined || one.refusal === "NotWindow") {
+          request.decided(this.settleAlone(request, taken === undefined || taken.all !== undefined ? "nonsense" : "slow"))
+          continue
+        }
+        const states = request.held.flatMap((held, i) => {
+          const place = one.places[i]
+          if (place !== undefined) return [{ ...held.settle(at, now), ...place, at, sharedAt: place.at }]
+          held.release()
+          return []
+        })
+        request.decided(one.refusal ?? states)
+      }
+    })
+  }
+
+  /** Accepts the request without Redis: the local count already holds its places. */
+  private settleAlone({ held }: Request, reason: Reason): ReadonlyArray<RateState> {
+    redisFallbacks.at(reason).add()
+    const now = this.now()
+    return held.map((place) => place.settle(now, now))
+  }
+}
+
+/** Redis needs about a millisecond to run the script on this many windows. */
+const MOST_WINDOWS = 200
+
+type Reason = typeof REDIS_FALLBACK_REASONS[number]
+
+/**
+ * Estimates Redis's clock from the times in its answers. Redis reads its clock after the command was sent, so the
+ * estimate is never behind Redis's clock. It is ahead by at most the delay of the fastest answer.
+ */
+export class RedisClock {
+  /** Upper bound of how far Redis's clock is ahead of this process's, in microseconds. Undefined while it is not known. */
+  private aheadMicros: number | undefined
+
+  /** Redis's time in microseconds at a time of this process in milliseconds, or 0 if it is not known. */
+  at(millis: number): number {
+    return this.aheadMicros === undefined ? 0 : millis * 1_000 + this.aheadMicros
+  }
+
+  /** Converts the Redis time of an answer to monotonic milliseconds of this process, and improves the estimate. */
+  read(micros: number, askedAt: number, answeredAt: number): number {
+    const most = micros - askedAt * 1_000
+    if (
+      this.aheadMicros === undefined || most < this.aheadMicros ||
+      // The result would be later than the answer itself, so Redis's clock was set, and the estimate starts again.
+      micros - this.aheadMicros > answeredAt * 1_000
+    ) this.aheadMicros = most
+    return (micros - this.aheadMicros) / 1_000
+  }
+}

@@ -1,0 +1,321 @@
+import { Clock, Context, Data, Effect, Layer } from "effect"
+import { Database } from "#infrastructure/database/Sql"
+import { Agents } from "#domain/agents/Agents"
+import type { Batch } from "#infrastructure/cluster/Job"
+import { ConversationFeed, type FollowingMessage } from "#domain/conversations/ConversationFeed"
+import type { StoredMessage } from "#domain/messages/Message"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { WebhookActors } from "#domain/webhooks/WebhookActors"
+import { Webhooks } from "#domain/webhooks/Webhooks"
+import { Unavailable } from "#infrastructure/wire/WireError"
+import { PushConfigsRepo } from "./PushConfigsRepo.ts"
+import { decideCancel, decideDelivered, decideMessage, markOf, type Posted, type Task, waitsFor, withTask } from "./Task.ts"
+import { type Changed, type Head, type TaskFilter, TasksRepo } from "./TasksRepo.ts"
+
+/** The prefix of the client_msg_id of every message that was sent over A2A. */
+export const KEY_PREFIX = "a2a:"
+
+/** The caller of a task, the called agent, and their conversation. */
+export interface Side {
+  readonly callerId: string
+  readonly recipientId: string
+  readonly conversationId: string
+}
+
+/** Up to this many messages are taken into account at once. */
+const PAGE = 200
+/** After this many messages without an effect on tasks, the progress is stored, so that they are not read again. */
+const WORTH_A_WRITE = 100
+const TRIES = 20
+const SLICE = 200
+const REMEMBERED = 50_000
+/**
+ * How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the conversation is still followed.
+ */
+const FOLLOWED_MS = 600_000
+/** How long a conversation is followed without a task. */
+const IDLE_MS = 86_400_000
+
+/** Another writer has changed the conversation or its version first. The caller must read and decide again. */
+class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
+
+/**
+ * The tasks of A2A callers (wire.md N). A task is derived from the messages of its conversation, in their order. Sending a message writes
+ * nothing about tasks. A read of a task takes the newer messages into account and stores the result, which is a cache. If two reads store
+ * at once, the version refuses one of them, and that one reads again. A cancellation is not a message. It is decided on the locked
+ * conversation, between its newest message and the next one, so that every node sees the same outcome. The time at which the caller's
+ * newest message of a task was delivered comes from the message's envelope.
+ */
+export class Tasks extends Context.Service<Tasks, {
+  /** Follows a conversation: messages from now on are taken into account. To be called before each message that begins a task. */
+  readonly begin: (conversationId: string) => Effect.Effect<void, Unavailable>
+  /** A task as it is now; undefined if this caller has no such task with this agent. */
+  readonly find: (side: Side, id: string) => Effect.Effect<Task | undefined, Unavailable>
+  /** Does what `find` does and also returns the conversation's version. The task has not changed while that version is current. */
+  readonly standing: (
+    side: Side,
+    id: string
+  ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, Unavailable>
+  /** The tasks of one caller with one agent as they are now, the last updated first, and how many tasks match in all. */
+  readonly list: (
+    side: Side,
+    filter: Pick<TaskFilter, "state" | "since">,
+    after: { readonly at: number; readonly id: string } | null,
+    limit: number
+  ) => Effect.Effect<{ readonly tasks: ReadonlyArray<Task>; readonly total: number }, Unavailable>
+  /** Cancels a task. The outcome is `Ended` if the task had ended before. Returns undefined if there is no such task. */
+  readonly cancel: (
+    side: Side,
+    id: string
+  ) => Effect.Effect<{ readonly _tag: "Canceled" | "Ended"; readonly task: Task } | undefined, Unavailable>
+  /** Messages of one conversation, by seq, without those that no longer exist. */
+  readonly messages: (
+    conversationId: string,
+    seqs: ReadonlyArray<number>
+  ) => Effect.Effect<ReadonlyMap<number, StoredMessage>, Unavailable>
+  /** Goes through a slice of the tasks. Removes those whose first message, or one of whose agents, no longer exists. */
+  readonly sweep: Effect.Effect<Batch, Unavailable>
+  /**
+   * Goes through a slice of the conversations that are followed. Stops following those that have had no task for IDLE_MS, for example
+   * because the first send was refused.
+   */
+  readonly forget: Effect.Effect<Batch, Unavailable>
+}>()("parley/a2a/Tasks") {
+  static readonly layer = Layer.effect(
+    Tasks,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const clock = yield* Clock.Clock
+      const feed = yield* ConversationFeed
+      const repo = yield* TasksRepo
+      const actors = yield* WebhookActors
+      const pushConfigs = yield* PushConfigsRepo
+      const { transaction } = yield* Database
+      const webhooks = yield* Webhooks
+      const now = () => clock.currentTimeMillisUnsafe()
+      const monotonic = monotonicMillis(clock)
+      /** The monotonic time until which each conversation is certainly followed, so that `begin` need not write. */
+      const begun = new Map<string, number>()
+
+      /** The messages that follow those taken into account. While no task is open, skips to the next message that can begin a task. */
+      const news = Effect.fnUntraced(function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
+        if (open) return { from: through, ...yield* feed.following(conversationId, through, PAGE) }
+        const next = yield* feed.nextWithKey(conversationId, through, KEY_PREFIX)
+        if (next.seq === null) return { from: Math.max(through, next.lastSeq), messages: [], more: false }
+        return { from: next.seq - 1, ...yield* feed.following(conversationId, next.seq - 1, PAGE) }
+      })
+
+      const posted = (message: FollowingMessage, sides: readonly [string, string]): Posted => ({
+        id: message.id,
+        seq: message.seq,
+        senderId: message.senderId,
+        recipientId: message.senderId === sides[0] ? sides[1] : sides[0],
+        at: message.createdAt,
+        mark: markOf(message.metadata)
+      })
+
+      /**
+       * The open tasks that these messages may change, oldest first. They are the tasks that the messages name. If an agent has
+       * sent a message that names no task, they are also the oldest open tasks that it must answer, as many as its messages. Other
+       * open tasks are not read.
+       */
+      const openFor = Effect.fnUntraced(function*(conversationId: string, messages: ReadonlyArray<Posted>) {
+        const marks = messages.map(({ mark }) => mark)
+        const replied = [...new Set(marks.flatMap(({ replyTo }) => replyTo ?? []))]
+        const ids = [...new Set([...marks.flatMap(({ taskId }) => taskId ?? []), ...replied])]
+        const sayNothing = messages.filter(({ mark: { replyTo, taskId } }) => replyTo === undefined && taskId === undefined)
+        const oldest = [...new Set(sayNothing.map(({ senderId }) => senderId))].map((recipientId) => ({
+          recipientId,
+          limit: messages.filter(({ senderId }) => senderId === recipientId).length
+        }))
+        const open = yield* repo.open(conversationId, { ids, oldest })
+        const unknown = replied.filter((id) => !open.some((task) => task.id === id))
+        if (unknown.length === 0) return open
+        const others = (yield* repo.openWith(conversationId, unknown)).filter(({ id }) => !open.some((task) => task.id === id))
+        return [...open, ...others].toSorted((one, other) => one.seq - other.seq)
+      })
+
+      const store = Effect.fnUntraced(function*(
+        conversationId: string,
+        { version }: Head,
+        through: number,
+        changed: ReadonlyArray<Changed>
+      ) {
+        const hooks = yield* repo.advance(conversationId, version, through, changed)
+        hooks?.forEach(actors.wake)
+        return hooks === undefined ? undefined : { through, version: version + 1 }
+      })
+
+      /** Takes all committed messages into account. Returns undefined if the conversation is not followed. */
+      const advance = Effect.fnUntraced(function*({ callerId, conversationId, recipientId }: Side) {
+        for (let tries = 0; tries < TRIES;) {
+          const head = yield* repo.head(conversationId)
+          if (head === undefined) return undefined
+          const { from, messages: rows, more } = yield* news(conversationId, head)
+          const messages = rows.map((row) => posted(row, [callerId, recipientId]))
+          let open = messages.length === 0 ? [] : yield* openFor(conversationId, messages)
+          const before = new Map(open.map(({ changes, id }) => [id, changes]))
+          const changed = new Map<string, Changed>()
+          for (const message of messages) {
+            const task = decideMessage(conversationId, open, message)
+            if (task === undefined) continue
+            open = withTask(open, task)
+            changed.set(task.id, { task, before: before.get(task.id) ?? 0 })
+          }
+          const through = rows.at(-1)?.seq ?? from
+          if (!more && changed.size === 0 && through - head.through < WORTH_A_WRITE) return { ...head, through }
+          const stored = yield* store(conversationId, head, through, [...changed.values()])
+          if (stored !== undefined && !more) return stored
+          if (stored === undefined) tries++
+        }
+        return yield* new Unavailable()
+      })
+
+      /** A stored task, if no message and no delivery has to be taken into account since; otherwise undefined. */
+      const unchanged = Effect.fnUntraced(function*({ callerId, conversationId }: Side, id: string) {
+        const head = yield* repo.head(conversationId)
+        const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
+        if (head === undefined || task === undefined) return undefined
+        const [place] = yield* feed.progress([{ conversationId, recipientId: task.recipientId, seq: waitsFor(task) ?? null }])
+        return place === undefined || place.lastSeq > head.through || place.deliveredAt !== null ? undefined : { head, task }
+      })
+
+      const find = Effect.fnUntraced(function*(side: Side, id: string) {
+        const same = yield* unchanged(side, id)
+        if (same !== undefined) return same
+        const { callerId, conversationId } = side
+        for (let tries = 0; tries < TRIES; tries++) {
+          const head = yield* advance(side)
+          const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
+          if (head === undefined || task === undefined) return undefined
+          const seq = waitsFor(task)
+          if (seq === undefined) return { head, task }
+          const [place] = yield* feed.progress([{ conversationId, recipientId: task.recipientId, seq }])
+          const at = place?.deliveredAt ?? null
+          const delivered = at === null ? undefined : decideDelivered(task, at)
+          if (delivered === undefined) return { head, task }
+          const stored = yield* store(conversationId, head, head.through, [{ task: delivered, before: task.changes }])
+          if (stored !== undefined) return { head: stored, task: delivered }
+        }
+        return yield* new Unavailable()
+      })
+
+      /** Takes all messages and all deliveries of one caller's tasks with one agent into account. */
+      const refresh = Effect.fnUntraced(function*(side: Side) {
+        const { conversationId, recipientId } = side
+        let above = 0
+        for (let tries = 0; tries < TRIES;) {
+          const head = yield* advance(side)
+          if (head === undefined) return
+          const slice = yield* repo.undelivered(conversationId, recipientId, above, PAGE)
+          const progress = yield* feed.progress(slice.map(({ newest: seq }) => ({ conversationId, recipientId, seq })))
+          const deliveredAt = new Map(slice.flatMap(({ id }, i) => {
+            const at = progress[i]?.deliveredAt ?? null
+            return at === null ? [] : [[id, at] as const]
+          }))
+          const tasks = deliveredAt.size === 0 ? [] : yield* repo.findAll([...deliveredAt.keys()])
+          const changed = tasks.flatMap((task): ReadonlyArray<Changed> => {
+            const delivered = decideDelivered(task, deliveredAt.get(task.id) ?? 0)
+            return delivered === undefined ? [] : [{ task: delivered, before: task.changes }]
+          })
+          if (changed.length > 0 && (yield* store(conversationId, head, head.through, changed)) === undefined) {
+            tries++
+            continue
+          }
+          if (slice.length < PAGE) return
+          above = slice.at(-1)!.seq
+        }
+        return yield* new Unavailable()
+      })
+
+      const cancelOnce = Effect.fnUntraced(function*(side: Side, id: string) {
+        const found = yield* find(side, id)
+        if (found === undefined) return undefined
+        const { head: { through, version }, task } = found
+        const canceled = decideCancel(task, now())
+        if (canceled === undefined) return { _tag: "Ended" as const, task }
+        const [first] = yield* feed.at(side.conversationId, [task.seq])
+        if (first === undefined) return undefined
+        const metadata = JSON.parse(first.metadata) as { readonly a2a?: object }
+        const amended = JSON.stringify({ ...metadata, a2a: { ...metadata.a2a, state: "CANCELED" } })
+        const both = Effect.gen(function*() {
+          if (!(yield* feed.amend(side.conversationId, through, task.seq, amended))) return yield* new Overtaken()
+          const hooks = yield* repo.advance(side.conversationId, version, through, [{ task: canceled, before: task.changes }])
+          return hooks ?? (yield* new Overtaken())
+        })
+        const hooks = yield* transaction(both)
+        hooks.forEach(actors.wake)
+        return { _tag: "Canceled" as const, task: canceled }
+      })
+
+      // These are kept in memory. A job that moves to another node starts over.
+      let above = ""
+      let aboveFollowed = ""
+
+      return Tasks.of({
+        begin: (conversationId) => {
+          if ((begun.get(conversationId) ?? 0) > monotonic()) return Effect.void
+          return Effect.gen(function*() {
+            const [place] = yield* feed.progress([{ conversationId, recipientId: "", seq: null }])
+            const at = now()
+            yield* repo.begin(conversationId, place?.lastSeq ?? 0, at)
+            if (begun.size >= REMEMBERED) begun.clear()
+            begun.set(conversationId, monotonic() + FOLLOWED_MS)
+          })
+        },
+        find: Effect.fn("Tasks.find")((side, id) => Effect.map(find(side, id), (found) => found?.task)),
+        standing: Effect.fn("Tasks.standing")((side, id) =>
+          Effect.map(find(side, id), (found) =>
+            found && { task: found.task, version: found.head.version })),
+        list: Effect.fn("Tasks.list")(function*(side, { since, state }, after, limit) {
+          yield* refresh(side)
+          const filter = { conversationId: side.conversationId, callerId: side.callerId, state, since }
+          const tasks = yield* repo.list(filter, after, limit)
+          return { tasks, total: yield* repo.count(filter) }
+        }),
+        cancel: Effect.fn("Tasks.cancel")((side, id) =>
+          cancelOnce(side, id).pipe(
+            Effect.retry({ times: TRIES, while: (error) => error instanceof Overtaken }),
+            Effect.catchTag("Overtaken", () => Effect.fail(new Unavailable()))
+          )
+        ),
+        messages: Effect.fn("Tasks.messages")(function*(conversationId, seqs) {
+          const rows = seqs.length === 0 ? [] : yield* feed.at(conversationId, seqs)
+          return new Map(rows.map((row) => [row.seq, row]))
+        }),
+        sweep: Effect.gen(function*() {
+          const rows = yield* repo.slice(above, SLICE)
+          const known = yield* agents.byIds([...new Set(rows.flatMap((row) => [row.caller_id, row.recipient_id]))])
+          const isGone = (id: string) => (known.get(id)?.deletedAt ?? null) !== null
+          const gone: Array<string> = []
+          for (const row of rows) {
+            if (isGone(row.caller_id) || isGone(row.recipient_id)) gone.push(row.id)
+            else if ((yield* feed.at(row.conversation_id, [row.seq])).length === 0) gone.push(row.id)
+          }
+          if (gone.length > 0) {
+            const hooks = (yield* pushConfigs.of(gone)).map(({ webhookId }) => webhookId)
+            if (hooks.length > 0) {
+              yield* webhooks.removeUnlisted(hooks)
+              yield* pushConfigs.remove(hooks)
+            }
+            yield* repo.remove(gone)
+          }
+          above = rows.length < SLICE ? "" : rows.at(-1)!.id
+          return { rows: gone.length, more: above !== "" }
+        }),
+        forget: Effect.gen(function*() {
+          const since = now() - IDLE_MS
+          const rows = yield* repo.followed(aboveFollowed, since, SLICE)
+          const gone: Array<string> = []
+          for (const { conversation_id, idle, through_seq } of rows) {
+            // A task that has not been read yet has no row in `a2a_tasks`. Its first message shows that it exists.
+            if (idle && (yield* feed.nextWithKey(conversation_id, through_seq, KEY_PREFIX)).seq === null) gone.push(conversation_id)
+          }
+          if (gone.length > 0) yield* repo.forget(gone, since)
+          aboveFollowed = rows.length < SLICE ? "" : rows.at(-1)!.conversation_id
+          return { rows: gone.length, more: aboveFollowed !== "" }
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,80 @@
+import { Effect, Option, Schema } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { uncheckedText } from "#infrastructure/http/BufferedRequest"
+import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
+import { ConsoleAccess, SESSION_MS, type Access } from "#interfaces/operator/ConsoleAccess"
+import { Config } from "#infrastructure/platform/Config"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import { VERSION } from "#interfaces/service/Version"
+import { confirm } from "#infrastructure/wire/Confirmation"
+import { iso, isoOrNull } from "#infrastructure/wire/Text"
+import { AccessApi, DoorApi } from "./AccessApi.ts"
+import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthorization.ts"
+import { consoleDocument } from "./ConsoleApi.ts"
+import { Nodes } from "#interfaces/operator/Nodes"
+
+/** How often an address may try to redeem a link. Every attempt counts. */
+const REDEEM: RateRule = { name: "console_redeem", limit: 10, windowMs: 600_000, window: "10 minutes" }
+
+const decodeToken = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Struct({ token: Schema.String })))
+
+const shown = ({ createdAt, expiresAt, id, kind, name, operator }: Access) => ({
+  id,
+  kind,
+  operator,
+  name,
+  created_at: iso(createdAt),
+  expires_at: iso(expiresAt)
+})
+
+/** The Set-Cookie header that sets a session's cookie, or that clears it with an empty token and 0 seconds. */
+export const cookieOf = (url: string, token: string, seconds: number): string =>
+  `${COOKIE}=${token}; Path=/console; Max-Age=${seconds}; HttpOnly; SameSite=Strict${url.startsWith("https:") ? "; Secure" : ""}`
+
+export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (handlers) =>
+  Effect.gen(function*() {
+    const access = yield* ConsoleAccess
+    const config = yield* Config
+    const limits = yield* RateLimits
+    const nodes = yield* Nodes
+    return handlers.handleRaw("redeem", Effect.fnUntraced(function*({ request }) {
+      yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
+      // The handler decodes the body itself, so that an outsider gets the same answer for every body.
+      const given = Option.getOrUndefined(decodeToken(yield* uncheckedText(request)))
+      const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
+      if (redeemed === undefined) return yield* hidden()
+      return HttpServerResponse.jsonUnsafe(
+        { ...shown(redeemed.access), node: nodes.self(), version: VERSION },
+        { headers: { "set-cookie": cookieOf(publicUrl(config), redeemed.token, SESSION_MS / 1_000) } }
+      )
+    }))
+  }))
+
+export const AccessHttp = HttpApiBuilder.group(consoleApiOf(AccessApi), "access", (handlers) =>
+  Effect.gen(function*() {
+    const access = yield* ConsoleAccess
+    const config = yield* Config
+    const nodes = yield* Nodes
+    return handlers.handleAll({
+      session: () =>
+        Effect.map(CurrentOperator, (own) => ({ ...shown(own), node: nodes.self(), version: VERSION })),
+      leave: Effect.fnUntraced(function*() {
+        const own = yield* CurrentOperator
+        yield* access.end(own.id, own.operator)
+        return HttpServerResponse.jsonUnsafe(confirm("Signed out."), { headers: { "set-cookie": cookieOf(publicUrl(config), "", 0) } })
+      }),
+      sessions: Effect.fnUntraced(function*() {
+        const own = yield* CurrentOperator
+        const all = yield* access.list
+        return { sessions: all.map((one) => ({ ...shown(one), last_used_at: isoOrNull(one.lastUsedAt), is_own: one.id === own.id })) }
+      }),
+      end: Effect.fnUntraced(function*({ params }) {
+        const own = yield* CurrentOperator
+        return (yield* access.end(params.id, own.operator)) ? confirm("The session is ended.") : yield* hidden()
+      }),
+      openapi: () => Effect.succeed(HttpServerResponse.text(consoleDocument(), { contentType: "application/json" }))
+    })
+  }))

@@ -1,0 +1,25 @@
+import { HttpApi, OpenApi } from "effect/http-api"
+import { UncachedErrors } from "#infrastructure/wire/Uncached"
+import { AccessApi, DoorApi } from "./AccessApi.ts"
+import { AgentsApi } from "./AgentsApi.ts"
+import { LimitsApi } from "./LimitsApi.ts"
+import { ModerationApi } from "./ModerationApi.ts"
+import { NodesApi } from "./NodesApi.ts"
+import { OAuthApi } from "./OAuthApi.ts"
+
+/** The operators' API (wire.md O.1). It has its own document, because agents may rely on all of the public one. */
+export class ConsoleApi extends HttpApi.make("parley-console")
+  .add(DoorApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi, OAuthApi)
+  .middleware(UncachedErrors)
+  .annotateMerge(OpenApi.annotations({
+    title: "Parley for operators",
+    version: "0.1.0",
+    description: "The API for operators. It needs the cookie of a session, or the token of a program as a bearer token. " +
+      "All other callers get 404."
+  }))
+{}
+
+let made: string | undefined
+
+/** The OpenAPI document as JSON. It is made at the first call. */
+export const consoleDocument = (): string => made ??= JSON.stringify(OpenApi.fromApi(ConsoleApi))

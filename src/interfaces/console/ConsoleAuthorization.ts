@@ -1,0 +1,96 @@
+import { Cause, Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+import { Budgets } from "#domain/auth/Budgets"
+import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
+import { type Access, ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { ownOrigin } from "#infrastructure/http/Origins"
+import { Config } from "#infrastructure/platform/Config"
+import { bearerOf } from "#infrastructure/wire/Bearer"
+import { UncachedErrors } from "#infrastructure/wire/Uncached"
+import { Forbidden, NotFound, RateLimited, Unavailable } from "#infrastructure/wire/WireError"
+import { lowerCase } from "#infrastructure/wire/Text"
+
+export const COOKIE = "parley_console"
+
+/** The answer to every caller who is no operator. It is the same as for a path that does not exist. */
+export const hidden = (): NotFound => new NotFound({ message: "This API has no such path." })
+
+/** The operator who makes this request. */
+export class CurrentOperator extends Context.Service<CurrentOperator, Access>()("parley/console/CurrentOperator") {}
+
+/** A group of endpoints as a separate API (compare `apiOf`). */
+export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
+  HttpApi.make("parley-console").add(group).middleware(UncachedErrors)
+
+const AGENT = /^\/console\/api\/agents\/([^/?]+)/
+
+/** The handle that a request is about, from its path or its query; null if there is none. */
+const handleIn = (url: string): string | null => {
+  const named = AGENT.exec(url)?.[1]
+  if (named !== undefined) return lowerCase(decodeURIComponent(named).trim().replace(/^@/, ""))
+  const asked = url.includes("?") ? new URLSearchParams(url.slice(url.indexOf("?"))).get("agent") : null
+  return asked === null ? null : lowerCase(asked.trim().replace(/^@/, ""))
+}
+
+/** The credential of a request: a program's token, or else a session's cookie, which may be empty. */
+export const credentialOf = (
+  request: HttpServerRequest.HttpServerRequest
+): { readonly kind: "session" | "token"; readonly token: string } => {
+  const bearer = bearerOf(request.headers["authorization"])
+  return bearer === "" ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
+}
+
+/** How long writing the audit row of a read, and of a refused change, may take. */
+const LOOK_TIMEOUT = "700 millis"
+const CHANGE_TIMEOUT = "2 seconds"
+
+/** The longest part of a URL in the audit log, in UTF-16 units. */
+const DETAIL_LENGTH = 300
+
+const detailOf = (url: string): string | null => url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
+
+/**
+ * Admits only operators, by a session's cookie or a program's token (wire.md O.1). For a read, it writes the audit row before the
+ * answer. It also writes the audit row of a refused change. The handler of a change writes the change's row in the same commit.
+ */
+export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
+  "parley/console/ConsoleAuthorization",
+  { error: [NotFound, Forbidden, RateLimited, Unavailable] }
+) {
+  static readonly layer = Layer.effect(
+    ConsoleAuthorization,
+    Effect.gen(function*() {
+      const access = yield* ConsoleAccess
+      const audit = yield* AuditLog
+      const budgets = yield* Budgets
+      const config = yield* Config
+
+      return (httpEffect, { endpoint }) =>
+        Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+          Effect.gen(function*() {
+            yield* budgets.ofAddress(request)
+            const looks = request.method === "GET" || request.method === "HEAD"
+            const { kind, token } = credentialOf(request)
+            const operator = yield* access.check(kind, token, looks)
+            if (operator === undefined) return yield* hidden()
+            if (!looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"])) {
+              return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
+            }
+            const noted = (action: string, detail: string | null) => {
+              const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
+              // Operators must be able to see why a database accepts no writes. In that case, the note goes to the server's log.
+              return Effect.catch(Effect.timeout(Effect.catchDefect(audit.note(note), Effect.fail), looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT), (error) =>
+                Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
+            }
+            if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))
+            const answered = Effect.provideService(httpEffect, CurrentOperator, operator)
+            return yield* looks
+              ? answered
+              // A request that ended because its caller disconnected was not refused.
+              : Effect.onError(answered, (cause) =>
+                Cause.hasInterruptsOnly(cause) ? Effect.void : noted(`refused ${endpoint.identifier}`, withoutAddresses(request.url).slice(0, DETAIL_LENGTH)))
+          }))
+    })
+  )
+}

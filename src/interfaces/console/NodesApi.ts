@@ -1,0 +1,83 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { documented } from "#infrastructure/http/Documented"
+import { NotFound } from "#infrastructure/wire/WireError"
+import { Conflict } from "#interfaces/operator/Conflict"
+import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { LogLevelName, NodeShown, Overview } from "#interfaces/operator/Overview"
+
+const params = { address: Schema.String }
+const parameters = { address: "10.0.0.5:14431" }
+
+const node = {
+  address: "10.0.0.5:14431",
+  is_this: true,
+  state: "ready",
+  words: "Ready.",
+  role: "runner",
+  version: "0.1.0",
+  since: "2026-11-22T09:00:00.000Z",
+  shards: 150,
+  sockets: 2_310,
+  sends_per_second: 412.3,
+  pushes_per_second: 630.1,
+  requests_per_second: 455,
+  cpu_percent: 41.2,
+  memory_bytes: 310_000_000,
+  lag_ms: 11.4,
+  log_level: "info"
+} as const
+
+/** All nodes with their figures, and the orders to a node (wire.md O.1). */
+export class NodesApi extends HttpApiGroup.make("nodes")
+  .add(
+    HttpApiEndpoint.get("overview", "/console/api/overview", { success: Overview }).annotateMerge(documented({
+      summary: "Get the overview",
+      description: "Answers with all nodes and what they depend on, with a minute and an hour of history. A node that does not " +
+        "answer within a second is silent. `connections` is the number of live connections by OAuth, or null if the database does not answer."
+    })),
+    HttpApiEndpoint.get("stream", "/console/api/stream", {
+      success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/event-stream" }))
+    }).annotateMerge(documented({
+      summary: "Follow the overview",
+      description: "Server-sent events: `overview` at once and every second, without history; `end` with a reason when the session " +
+        "has ended or the server stops."
+    })),
+    HttpApiEndpoint.get("node", "/console/api/nodes/:address", { params, success: NodeShown, error: NotFound }).annotateMerge(documented({
+      summary: "Get a node",
+      description: "Answers with one node and its history.",
+      parameters,
+      answer: node
+    })),
+    HttpApiEndpoint.post("drain", "/console/api/nodes/:address/drain", { params, success: NodeShown, error: [NotFound, Conflict] })
+      .annotateMerge(documented({
+        summary: "Drain a node",
+        description: "Does the same as stopping the node, but the process stays. The node tells the balancer that it is not ready, " +
+          "closes its sockets over two seconds, takes no new ones, and gives its shards to the others. Refused if no other node is ready. " +
+          "Ends with `undrain` or a restart.",
+        parameters,
+        answer: { ...node, state: "drained", shards: 0, sockets: 0 }
+      })),
+    HttpApiEndpoint.post("undrain", "/console/api/nodes/:address/undrain", { params, success: NodeShown, error: [NotFound, Conflict] })
+      .annotateMerge(documented({
+        summary: "Undrain a node",
+        description: "Lets a drained node serve again.",
+        parameters,
+        answer: node
+      })),
+    HttpApiEndpoint.put("logLevel", "/console/api/nodes/:address/log-level", {
+      params,
+      payload: Schema.Struct({ level: LogLevelName }),
+      success: NodeShown,
+      error: [NotFound, Conflict]
+    }).annotateMerge(documented({
+      summary: "Set a node's log level",
+      description: "Sets the least severe level of log lines that a node writes, until the node restarts.",
+      parameters,
+      body: { level: "debug" },
+      answer: { ...node, log_level: "debug" }
+    }))
+  )
+  .middleware(ConsoleAuthorization)
+  .annotateMerge(OpenApi.annotations({ title: "Nodes", description: "The nodes, and what they depend on." }))
+{}

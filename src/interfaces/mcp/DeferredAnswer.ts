@@ -1,0 +1,71 @@
+import { HttpServerResponse } from "effect/http"
+import type { Readable } from "node:stream"
+import type { ServerResponse } from "#infrastructure/http/ServerResponse"
+import { DeferredResponse } from "#infrastructure/http/DeferredResponse"
+import { InternalError } from "#infrastructure/wire/WireError"
+
+/** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md M). */
+export const COMMENT_MS = 20_000
+
+/** A comment in an event stream that has nothing else to send. */
+export const COMMENT = ": waiting\n\n"
+const EVENT_STREAM = "text/event-stream"
+/** Keeps proxies from caching or buffering the events. */
+const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
+
+/** A JSON-RPC message as a server-sent event. */
+export const eventOf = (message: object): string => `event: message\ndata: ${JSON.stringify(message)}\n\n`
+
+/** The response that sends an event stream. */
+export const eventStream = (stream: Readable) =>
+  HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
+
+/**
+ * Starts to make a message and returns a function that cancels this. Unless it is cancelled, it calls `settled` once: with the message,
+ * or with undefined if the message cannot be made.
+ */
+export type Making = (settled: (message: object | undefined) => void) => () => void
+
+/**
+ * Answers with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the answer is an event
+ * stream with a comment every COMMENT_MS, which ends with the message (wire.md M).
+ */
+export class DeferredAnswer extends DeferredResponse {
+  private readonly make: Making
+  private response: ServerResponse | undefined
+  private timer: NodeJS.Timeout | undefined
+  private cancel: (() => void) | undefined
+
+  constructor(make: Making) {
+    super()
+    this.make = make
+  }
+
+  override begin(response: ServerResponse): void {
+    this.response = response
+    response.worker = this
+    response.req.release()
+    response.receives(0)
+    this.timer = setInterval(comment, COMMENT_MS, response)
+    this.cancel = this.make((message) => this.end(message))
+  }
+
+  override interruptUnsafe(): void {
+    clearInterval(this.timer)
+    this.cancel?.()
+  }
+
+  private end(message: object | undefined): void {
+    clearInterval(this.timer)
+    const { response } = this
+    if (response === undefined || response.destroyed || response.writableEnded) return
+    if (message === undefined) return response.fail(new InternalError())
+    if (response.headersSent) response.end(eventOf(message))
+    else response.whole(HttpServerResponse.jsonUnsafe(message))
+  }
+}
+
+const comment = (response: ServerResponse): void => {
+  if (!response.headersSent) response.writeHead(200, { "content-type": EVENT_STREAM, ...eventHeaders })
+  response.write(COMMENT)
+}

@@ -1,0 +1,28 @@
+import { Effect } from "effect"
+import { HttpRouter } from "effect/http"
+import { offersOAuth } from "#domain/oauth/Discovery"
+import { refusing } from "#infrastructure/http/Routing"
+import { Config } from "#infrastructure/platform/Config"
+import { JOIN, MCP } from "./McpProtocol.ts"
+import type { makeMcpHandler } from "./McpHandler.ts"
+
+type Services = Effect.Services<ReturnType<typeof makeMcpHandler>>
+
+/** `POST /mcp` and `POST /mcp/join`. Loading the protocol's library takes 100 ms, so the first request loads it. */
+export const McpHttp = HttpRouter.use((router) =>
+  Effect.gen(function*() {
+    // The handler is made in a fiber of its own, because it lives longer than the first request.
+    const load = Effect.runPromiseWith(yield* Effect.context<Services>())
+    const handlers = yield* Effect.cached(Effect.uninterruptible(Effect.promise(async () => {
+      const { makeMcpHandler } = await import("./McpHandler.ts")
+      return load(makeMcpHandler(router))
+    })))
+    // Without OAuth, the router refuses other methods by itself.
+    const others = offersOAuth(yield* Config) ? (["GET", "PUT", "PATCH", "DELETE"] as const) : []
+    yield* router.addAll([
+      ...others.map((method) => refusing(HttpRouter.route(method, MCP, Effect.flatMap(handlers, ({ others }) => others)))),
+      HttpRouter.route("POST", MCP, Effect.flatMap(handlers, ({ agents }) => agents)),
+      HttpRouter.route("POST", JOIN, Effect.flatMap(handlers, ({ join }) => join))
+    ])
+  })
+)

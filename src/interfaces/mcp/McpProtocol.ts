@@ -1,0 +1,52 @@
+import { listedOrigins } from "#infrastructure/http/Origins"
+import type { Protocol } from "#infrastructure/http/Protocol"
+import type { Settings } from "#infrastructure/platform/Config"
+import { countMcpRequest } from "#infrastructure/platform/Metrics"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
+import { hostFamily } from "./HostFamily.ts"
+
+/** The path of the protocol, for agents with a key. */
+export const MCP = "/mcp"
+/** The path of the protocol for registrations, without a key. */
+export const JOIN = "/mcp/join"
+
+/** JSON-RPC's code for a failure that has none of its own. */
+const RPC_REFUSED = -32_000
+
+/** The body of a refusal: a JSON-RPC error, with the wire's body as its data (wire.md M). */
+export const rpcBody = (failure: WireFailure, id: string | number | null = null) => ({
+  jsonrpc: "2.0",
+  error: { code: RPC_REFUSED, message: failure.message, data: wireBody(failure) },
+  id
+})
+
+/**
+ * The value of Access-Control-Allow-Origin for `/mcp`. This server's own origin is allowed, and the origins that
+ * ALLOWED_ORIGINS lists by name. `*` allows no origin, because an agent host on the same machine may send its key on
+ * behalf of any page (wire.md M).
+ */
+export const mcpOrigins = (config: Settings): (origin: string | undefined) => string => {
+  const origins = listedOrigins(config)
+  return (origin) =>
+    origin !== undefined && origin !== "*" && (origins.has(origin) || origin === new URL(publicUrl(config)).origin) ? origin : ""
+}
+
+/** MCP, before its route runs (wire.md M). Loads nothing of the protocol's library. */
+export const mcpProtocol = (config: Settings): Protocol => ({
+  includes: (path) => path === MCP || path === JOIN,
+  refusalBodyOf: () => (failure) => rpcBody(failure),
+  // A body may hold a file in base64.
+  bodyFactor: 1.5,
+  isPublic: (path) => path === JOIN,
+  cors: {
+    allowOrigin: mcpOrigins(config),
+    requestHeaders: "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, " +
+      "X-MCP-Structured, X-MCP-Toolsets, X-Request-Id",
+    responseHeaders: "WWW-Authenticate"
+  },
+  clientKindOf: hostFamily,
+  ended: ({ clientKind, isRefused, method, status }) => {
+    if (method === "POST" && clientKind !== undefined && status !== undefined) countMcpRequest(clientKind, status, isRefused)
+  }
+})

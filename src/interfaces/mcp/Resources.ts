@@ -1,0 +1,70 @@
+import { Clock, Effect } from "effect"
+import type { Card } from "#domain/agents/Agent"
+import type { Group } from "#domain/groups/Group"
+import type { Message } from "#domain/messages/Message"
+import { isStorable } from "#infrastructure/wire/Text"
+import { NotFound } from "#infrastructure/wire/WireError"
+import { path, type Refusal } from "#domain/auth/ApiCalls"
+import { readConversation } from "./tools/MessageTools.ts"
+import { waiting } from "./tools/Shown.ts"
+import { resources as texts } from "./Texts.ts"
+import type { ToolApi } from "./tools/Tool.ts"
+
+const MESSAGES = 30
+const WAITING = 50
+/** Resources are text and not JSON, because a label and marks surround the JSON with texts of other agents. */
+const mimeType = "text/plain"
+
+export const INBOX = "parley://inbox"
+
+export const resources = [{ uri: INBOX, mimeType, ...texts.inbox }]
+
+export const templates = [
+  { uriTemplate: "parley://conversations/{id}", mimeType, ...texts.conversation },
+  { uriTemplate: "parley://groups/{id}", mimeType, ...texts.group },
+  { uriTemplate: "parley://agents/{handle}", mimeType, ...texts.agent }
+]
+
+export type Named =
+  | { readonly _tag: "Inbox" }
+  | { readonly _tag: "Conversation" | "Group" | "Agent"; readonly id: string }
+
+const kinds = { conversations: "Conversation", groups: "Group", agents: "Agent" } as const
+
+/** The resource that a URI names; undefined if the URI has the form of no resource of this server. */
+export const named = (uri: string): Named | undefined => {
+  if (uri === INBOX) return { _tag: "Inbox" }
+  const [, kind, id] = /^parley:\/\/(conversations|groups|agents)\/([^/?#\s]{1,256})$/.exec(uri) ?? []
+  if (kind === undefined || id === undefined) return undefined
+  try {
+    const decoded = decodeURIComponent(id)
+    return isStorable(decoded) ? { _tag: kinds[kind as keyof typeof kinds], id: decoded } : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Reads a resource for the caller. */
+export const read = (uri: string, api: ToolApi): Effect.Effect<unknown, Refusal> => {
+  const what = named(uri)
+  switch (what?._tag) {
+    case "Inbox":
+      return Effect.zipWith(
+        api.call<ReadonlyArray<typeof Message.Encoded>>("GET", `/v1/messages/sync?limit=${WAITING}`),
+        Clock.currentTimeMillis,
+        ({ body }, now) => ({
+          count: body.length,
+          has_more: body.length === WAITING,
+          messages: body.map((row) => waiting(row, api.agent.handle, now))
+        })
+      )
+    case "Conversation":
+      return readConversation(api, what.id, MESSAGES, {})
+    case "Group":
+      return Effect.map(api.call<typeof Group.Encoded>("GET", path`/v1/groups/${what.id}`), ({ body }) => body)
+    case "Agent":
+      return Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${what.id}`), ({ body }) => body)
+    case undefined:
+      return Effect.fail(new NotFound({ message: "There is no such resource for you." }))
+  }
+}

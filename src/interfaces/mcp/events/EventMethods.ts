@@ -1,0 +1,260 @@
+import { Clock, Effect, Latch, Schedule } from "effect"
+import { AgentSuspended } from "#domain/agents/Agent"
+import { Conversations } from "#domain/conversations/Conversations"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import type { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { iso, isoOrNull, isStorable } from "#infrastructure/wire/Text"
+import { standardKey } from "#domain/webhooks/Signature"
+import { TOO_MANY, type WaitRefusal } from "#interfaces/realtime/Listeners"
+import { Waiters } from "#interfaces/realtime/Waiters"
+import type { ToolApi } from "../tools/Tool.ts"
+import { Callbacks } from "./Callbacks.ts"
+import { EventFeed, LOOK, type Start } from "./EventFeed.ts"
+import { type EventRefusal, forbidden, invalidParams, resourceExhausted, unavailable, unsupported } from "./EventErrors.ts"
+import { EventSubscriptions } from "./EventSubscriptions.ts"
+import { type EventType, eventTypeOf, listed } from "./EventTypes.ts"
+
+/** The extension's name among a server's capabilities. */
+export const EXTENSION = "io.modelcontextprotocol/events"
+const SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+
+const POLL = { usual: 20, max: 100, everyMs: 10_000 }
+/** Events of a stream that are read together. */
+const STREAMED = 100
+/** The time between two heartbeats of a stream, in milliseconds. */
+const HEARTBEAT_MS = 20_000
+/** How long a stream waits before it looks again after a failure of the database. */
+const RETRY_MS = 1_000
+const MAX_URL = 2_048
+/** How often the access token of a stream is checked. */
+const CHECK = "5 seconds"
+
+const COMPLETE = { resultType: "complete" } as const
+
+/** Parameters of a request. They are unchecked. */
+export type Params = Readonly<Record<string, unknown>>
+
+type Account = Pick<ToolApi, "agent" | "principal">
+
+/** Sends a notification on the stream of a request. */
+type Notify = (method: string, params: object) => Effect.Effect<void>
+
+const isWhole = (given: unknown, minimum: number): given is number => Number.isSafeInteger(given) && Number(given) >= minimum
+
+/** A whole number among the parameters; undefined if it is absent. */
+const wholeOf = (params: Params, name: string, minimum: number): number | undefined | EventRefusal => {
+  const given = params[name] ?? undefined
+  return given === undefined || isWhole(given, minimum) ? given : invalidParams(`${name} must be a whole number of at least ${minimum}.`)
+}
+
+const failed = <A>(value: A | EventRefusal): value is EventRefusal =>
+  typeof value === "object" && value !== null && "_tag" in value && value._tag === "EventRefusal"
+
+/** The value, or a failure with the refusal. */
+const valid = <A>(value: A | EventRefusal): Effect.Effect<A, EventRefusal> => failed(value) ? Effect.fail(value) : Effect.succeed(value)
+
+const lookRefused = (failure: RateLimited | Unavailable): EventRefusal =>
+  failure._tag === "RateLimited" ? resourceExhausted("large answers under way", failure.details?.limit) : unavailable()
+
+const refusalOf = (failure: WaitRefusal): EventRefusal => {
+  switch (failure._tag) {
+    case "Unauthorized":
+    case "AgentSuspended":
+      return forbidden(failure.code)
+    case "RateLimited":
+      return resourceExhausted("streams", failure.details?.limit)
+    case "Unavailable":
+      return unavailable()
+  }
+}
+
+/**
+ * The methods of MCP Events (wire.md Q). The server stores nothing for a poll or a stream. A stream takes a place among the agent's sockets
+ * and counts for its presence, as a stream of `subscriptions/listen` does. Subscriptions by webhook are rows (EventSubscriptions.ts).
+ */
+export const makeEventMethods = Effect.gen(function*() {
+  const conversations = yield* Conversations
+  const callbacks = yield* Callbacks
+  const feed = yield* EventFeed
+  const reads = yield* LargeReads
+  const subscriptions = yield* EventSubscriptions
+  const waiters = yield* Waiters
+  const clock = yield* Clock.Clock
+  const monotonic = monotonicMillis(clock)
+
+  /** Reads the type of a subscription and checks that the agent may have it. */
+  const typeOf = Effect.fnUntraced(function*({ agent }: Account, params: Params) {
+    if (agent.status === "suspended") return yield* forbidden(new AgentSuspended().code)
+    const type = yield* valid(eventTypeOf(params["name"], params["arguments"]))
+    const { conversationId } = type.arguments
+    if (conversationId !== undefined) {
+      yield* Effect.mapError(conversations.participation(agent.id, conversationId), (failure) =>
+        failure._tag === "Unavailable" ? unavailable() : forbidden("You take no part in this conversation."))
+    }
+    return type
+  })
+
+  /** Where a subscription begins, and the time before which messages are left out. */
+  const startOf = Effect.fnUntraced(function*({ agent }: Account, type: EventType, params: Params) {
+    const cursor = params["cursor"] ?? null
+    if (cursor !== null && typeof cursor !== "string") return yield* invalidParams("cursor must be a text or null.")
+    const maxAgeMs = yield* valid(wholeOf(params, "maxAgeMs", 0))
+    const start = yield* Effect.mapError(feed.start(agent, type, cursor), unavailable)
+    if (start === undefined) return yield* invalidParams("cursor is not a cursor of this agent.")
+    return { ...start, notBefore: maxAgeMs === undefined || cursor === null ? 0 : clock.currentTimeMillisUnsafe() - maxAgeMs }
+  })
+
+  /** The beginning of a subscription whose client wants no messages from before a time. It is exact for `message.received` alone. */
+  const notBefore = Effect.fnUntraced(function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {
+    if (start.notBefore === 0 || type.name !== "message.received") return start
+    const { position, reported: [first], skipped } = yield* Effect.mapError(
+      reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, start.position, 1, start.notBefore)),
+      lookRefused
+    )
+    return skipped ? { position: first === undefined ? position : { no: first.after.no - 1, reportedAt: null }, truncated: true } : start
+  })
+
+  const list = (params: Params) =>
+    (params["cursor"] ?? "") === ""
+      ? Effect.succeed({ ...COMPLETE, events: listed })
+      : Effect.fail(invalidParams("The list has one page."))
+
+  const poll = Effect.fn("EventMethods.poll")(function*(account: Account, params: Params) {
+    const { agent } = account
+    const type = yield* typeOf(account, params)
+    const limit = Math.min((yield* valid(wholeOf(params, "maxEvents", 1))) ?? POLL.usual, POLL.max)
+    const { notBefore, position: from, truncated } = yield* startOf(account, type, params)
+    const { heldMs, more, position, reported, skipped } = yield* Effect.mapError(
+      reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, from, limit, notBefore)),
+      lookRefused
+    )
+    return {
+      ...COMPLETE,
+      events: reported.map(({ occurrence }) => occurrence),
+      cursor: feed.cursorOf(agent, position),
+      truncated: truncated || skipped,
+      hasMore: more,
+      nextPollMs: heldMs ?? POLL.everyMs
+    }
+  })
+
+  const stream = Effect.fn("EventMethods.stream")(function*(account: Account, params: Params, id: string | number, notify: Notify) {
+    const { agent, principal } = account
+    const type = yield* typeOf(account, params)
+    const news = Latch.makeUnsafe(false)
+    const state = { isOver: false, isCrowded: false }
+    const end = (isCrowded = false): void => {
+      Object.assign(state, { isOver: true, isCrowded })
+      news.openUnsafe()
+    }
+    const listener = yield* Effect.mapError(
+      waiters.listen(principal, {
+        message: (_conversationId, own) => own ? undefined : news.openUnsafe(),
+        missed: () => news.openUnsafe(),
+        ended: (reason) => end(reason?.text === TOO_MANY)
+      }),
+      refusalOf
+    )
+    if (principal.endsUnnoticed === true) {
+      yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
+        Effect.repeat(Schedule.spaced(CHECK)),
+        Effect.catchTag("Unauthorized", () => Effect.sync(end)),
+        Effect.forkScoped
+      )
+    }
+    const _meta = { [SUBSCRIPTION_ID]: id }
+    const tell = (what: "active" | "event" | "heartbeat" | "error" | "terminated", params: object) =>
+      notify(`notifications/events/${what}`, { ...params, _meta })
+    const errorOf = ({ code, data, message }: EventRefusal) => ({ error: { code, message, ...(data === undefined ? {} : { data }) } })
+
+    const start = yield* startOf(account, type, params)
+    let { position } = start
+    yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated: start.truncated })
+    let beatAt = monotonic() + HEARTBEAT_MS
+    while (!state.isOver) {
+      news.closeUnsafe()
+      const look = yield* Effect.catch(
+        reads.during(agent.id, LOOK, feed.look(agent, type, type.canonical, position, STREAMED, start.notBefore)),
+        (failure) => Effect.as(tell("error", errorOf(lookRefused(failure))), undefined)
+      )
+      if (look?.skipped === true) yield* tell("active", { cursor: feed.cursorOf(agent, look.position), truncated: true })
+      for (const { after, occurrence } of look?.reported ?? []) {
+        yield* tell("event", { ...occurrence, cursor: feed.cursorOf(agent, after) })
+      }
+      position = look?.position ?? position
+      listener.reached = Math.max(listener.reached, position.no)
+      if (look?.more === true) continue
+      const heldMs = look === undefined ? RETRY_MS : look.heldMs
+      yield* Effect.timeoutOption(news.await, Math.max(1, Math.min(beatAt - monotonic(), heldMs ?? HEARTBEAT_MS)))
+      if (monotonic() >= beatAt) {
+        yield* tell("heartbeat", { cursor: feed.cursorOf(agent, position) })
+        beatAt = monotonic() + HEARTBEAT_MS
+      }
+    }
+    const why = state.isCrowded ? resourceExhausted("streams") : yield* ending(principal.check)
+    if (why !== undefined) yield* tell("terminated", errorOf(why))
+    return { ...COMPLETE, _meta }
+  }, Effect.scoped)
+
+  /** The URL of a request's `delivery`. */
+  const urlOf = (params: Params): string | EventRefusal => {
+    const { url } = deliveryOf(params)
+    return typeof url === "string" && url.length <= MAX_URL && callbacks.isSecure(url)
+      ? url
+      : invalidParams(`delivery.url must be an https URL of at most ${MAX_URL} characters.`)
+  }
+
+  const subscribe = Effect.fn("EventMethods.subscribe")(function*(account: Account, params: Params) {
+    const { agent, principal } = account
+    const type = yield* typeOf(account, params)
+    const { mode, secret } = deliveryOf(params)
+    if (mode !== undefined && mode !== "webhook") return yield* unsupported("deliveryMode", String(mode).slice(0, 40))
+    const url = yield* valid(urlOf(params))
+    if (typeof secret !== "string" || standardKey(secret) === undefined) {
+      return yield* invalidParams("delivery.secret must be whsec_ and the base64 of 24 to 64 bytes.")
+    }
+    const ttlMs = yield* valid(wholeOf(params, "ttlMs", 0))
+    yield* Effect.mapError(callbacks.check(url), ({ message }) => invalidParams(`delivery.url: ${message}`))
+    const start = yield* startOf(account, type, params)
+    const begun = yield* notBefore(account, type, start)
+    const { expiresAt, id, position, status } = yield* subscriptions.subscribe(agent, principal.connectionId, type, { url, secret }, begun, ttlMs)
+    return {
+      ...COMPLETE,
+      id,
+      refreshBefore: iso(expiresAt),
+      cursor: feed.cursorOf(agent, position),
+      truncated: status === undefined && begun.truncated,
+      ...(status === undefined
+        ? {}
+        : { deliveryStatus: { active: status.active, lastDeliveryAt: isoOrNull(status.lastDeliveryAt), lastError: status.lastError } })
+    }
+  })
+
+  const unsubscribe = Effect.fn("EventMethods.unsubscribe")(function*({ agent }: Account, params: Params) {
+    const type = yield* valid(eventTypeOf(params["name"], params["arguments"]))
+    const { url } = deliveryOf(params)
+    if (typeof url !== "string" || !isStorable(url)) return yield* invalidParams("delivery.url must be a URL.")
+    yield* Effect.mapError(subscriptions.unsubscribe(agent.id, url, type), unavailable)
+    return COMPLETE
+  })
+
+  return { list, poll, stream, subscribe, unsubscribe }
+})
+
+/** The fields of a request's `delivery`. They are unchecked. */
+const deliveryOf = (params: Params): { readonly mode?: unknown; readonly url?: unknown; readonly secret?: unknown } => {
+  const given = params["delivery"]
+  return typeof given === "object" && given !== null ? given : {}
+}
+
+/** Why a stream ended, if the agent may have it no longer; undefined if the client can open it again, at another node for example. */
+const ending = (check: ToolApi["principal"]["check"]): Effect.Effect<EventRefusal | undefined> =>
+  Effect.match(check, {
+    onFailure: (failure: Unauthorized | { readonly _tag: "Unavailable" }) =>
+      failure._tag === "Unauthorized" ? forbidden(failure.code) : undefined,
+    onSuccess: ({ status }) => status === "suspended" ? forbidden(new AgentSuspended().code) : undefined
+  })
+
+/** The methods of MCP Events. */
+export type EventMethods = Effect.Success<typeof makeEventMethods>

@@ -1,0 +1,113 @@
+import { Clock, Effect } from "effect"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { iso } from "#infrastructure/wire/Text"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import type { Deferral, PostSource, Rendered, Rendering } from "#domain/webhooks/PostSources"
+import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
+import { Webhooks } from "#domain/webhooks/Webhooks"
+import type { Position } from "./EventCursor.ts"
+import { EventFeed, LOOK } from "./EventFeed.ts"
+import { type Delivery, EventSubscriptionsRepo, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
+import { type EventType, eventTypeOf, storedEventType } from "./EventTypes.ts"
+import type { Owner } from "./Occurrence.ts"
+
+/** The name of the wake webhook among the subscriptions, and the event of its posts (wire.md Q). */
+export const WAKE = "agent.wake"
+/** The header that names the subscription of a post. */
+export const SUBSCRIPTION = "X-MCP-Subscription-Id"
+/** How long a post waits whose subscription has no effect any more. The sweep removes the subscription meanwhile. */
+const ENDED_MS = 15_000
+/** Two times of the next look that differ by less are treated as the same. */
+const SAME_MS = 1_000
+/** How long an event is held back if its owner has too many large answers under way. */
+const BUSY_MS = 1_000
+
+/** The part of an event that the outbox stores: the event reports inbox numbers above `from` and up to `through`. */
+interface Subject {
+  readonly from: number
+  readonly through: number
+  readonly eventId: string
+}
+
+/** The event type of wake webhooks. A wake webhook reports that messages wait, at most once in ten seconds. */
+export const wakeType = (): EventType => eventTypeOf("inbox.waiting", {}) as EventType
+
+const typeOf = ({ arguments: given, name }: StoredSubscription): EventType | undefined =>
+  name === WAKE ? wakeType() : storedEventType(name, given)
+
+const ownerOf = ({ agentId, handle }: StoredSubscription): Owner => ({ id: agentId, handle })
+
+const positionOf = ({ inboxNo, name, reportedAt }: StoredSubscription): Position => ({
+  no: inboxNo,
+  reportedAt: name === "message.received" ? null : reportedAt
+})
+
+/** The position up to which all events of a subscription were accepted or need no post. */
+export const acceptedPosition = (stored: StoredSubscription, { subject }: Delivery): Position =>
+  subject === null ? positionOf(stored) : { no: (JSON.parse(subject) as Subject).from, reportedAt: null }
+
+/** Makes the posts of subscriptions and wake webhooks. The outbox stores no content: `render` reads the reported messages again. */
+export const makeEventPosts = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const feed = yield* EventFeed
+  const reads = yield* LargeReads
+  const repo = yield* EventSubscriptionsRepo
+  const webhooks = yield* Webhooks
+  const now = () => clock.currentTimeMillisUnsafe()
+
+  const inSlot = <A>(owner: Owner, look: Effect.Effect<A, Unavailable>): Effect.Effect<A | Deferral, Unavailable> =>
+    Effect.catchTag(reads.during(owner.id, LOOK, look), "RateLimited", () => Effect.succeed({ heldMs: BUSY_MS }))
+
+  const fill = Effect.fnUntraced(function*(webhookId: string) {
+    const stored = yield* repo.ofWebhook(webhookId, now())
+    const type = stored && typeOf(stored)
+    if (stored === undefined || type === undefined) return false
+    const { inboxNo: from } = stored
+    const owner = ownerOf(stored)
+    const look = yield* inSlot(owner, feed.look(owner, type, stored.id, positionOf(stored), 1))
+    if (!("position" in look)) return look
+    const { heldMs, more, position, reported: [first] } = look
+    const at = now()
+    const step = (inboxNo: number, lookAt: number | null, subject: string | null) =>
+      webhooks.step({ id: webhookId, from, inboxNo, lookAt, subject, at })
+    if (first !== undefined) {
+      const through = first.after.no
+      const subject: Subject = {
+        from: type.name === "message.received" ? through - 1 : from,
+        through,
+        eventId: first.occurrence.eventId
+      }
+      yield* step(through, null, JSON.stringify(subject))
+      return true
+    }
+    const lookAt = heldMs === undefined ? null : at + heldMs
+    // A stored time is kept if it is early enough. So messages that come during a lease cause no writes.
+    const isStored = lookAt === null ? stored.lookAt === null : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS
+    if (position.no !== from || !isStored) yield* step(position.no, lookAt, null)
+    return heldMs === undefined ? more : { heldMs }
+  })
+
+  const render = Effect.fnUntraced(function*(
+    { createdAt, secret, subject, webhookId }: Rendering
+  ): Effect.fn.Return<Rendered | Deferral | undefined, Unavailable> {
+    const stored = yield* repo.ofWebhook(webhookId, now())
+    const type = stored && typeOf(stored)
+    if (stored === undefined || type === undefined) return { heldMs: ENDED_MS }
+    const { eventId, from, through } = JSON.parse(subject) as Subject
+    const owner = ownerOf(stored)
+    const found = yield* inSlot(owner, feed.again(owner, type, stored.id, from, through))
+    if (found === undefined || "heldMs" in found) return found
+    if (stored.name === WAKE) {
+      const { conversation_count: conversations, waiting } = found.data
+      const body = JSON.stringify({ event: WAKE, timestamp: iso(createdAt), data: { waiting, conversations } })
+      return { body, headers: (attempt) => signedHeaders({ ...attempt, secret, body, event: WAKE }) }
+    }
+    const cursor = feed.cursorOf(owner, { no: through, reportedAt: type.name === "message.received" ? null : createdAt })
+    const body = JSON.stringify({ ...found, eventId, cursor })
+    const { oldSecret, oldSecretUntil } = stored
+    const secrets = [secret, ...(oldSecret !== null && (oldSecretUntil ?? 0) > now() ? [oldSecret] : [])]
+    return { body, headers: ({ at }) => ({ ...standardHeaders({ secrets, body, id: eventId, at }), [SUBSCRIPTION]: stored.id }) }
+  })
+
+  return { fill, render } satisfies PostSource
+})

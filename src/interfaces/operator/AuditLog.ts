@@ -1,0 +1,95 @@
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { Database } from "#infrastructure/database/Sql"
+import { MASKED } from "#domain/agents/Agent"
+import { Name } from "#infrastructure/wire/Name"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+
+/** The reason that an operator gives for an action: one line for the audit log. */
+export const Reason = Schema.NullOr(Name(1, 1_000))
+
+/** Who acts, and why. */
+export interface Because {
+  readonly operator: string
+  /** For the audit log. */
+  readonly reason: string | null
+}
+
+export interface AuditEntry {
+  readonly no: number
+  readonly at: number
+  /** Null for enforcement; `server` for what no operator does, such as the beginning and the end of a connection. */
+  readonly operator: string | null
+  readonly action: string
+  /** A handle; null if the entry concerns no single agent. */
+  readonly agent: string | null
+  readonly detail: string | null
+}
+
+/**
+ * The action of an entry about a token that `npm run admin` gets for one minute, to call a running server. It counts as a read,
+ * because the calls with the token have their own entries.
+ */
+export const ASKS = "ask a server"
+
+/** A new entry: who did what. Actions that only read begin with `show` or `list`, or are `ASKS`. */
+export interface AuditNote {
+  readonly operator: string
+  readonly action: string
+  /** A normalised handle, or null. */
+  readonly handle: string | null
+  /** URLs of requests pass through `withoutAddresses` first. */
+  readonly detail: string | null
+}
+
+/** A part of a URL with an e-mail address in it. A handle with an `@` before it is no address. */
+const ADDRESS = /^.+(?:@|%40)/i
+
+/**
+ * The URL of an operator's request as the audit log keeps it: without e-mail addresses, and without the beginnings of addresses that
+ * operators search by. An address in the log would outlive the erasure of its agent.
+ */
+export const withoutAddresses = (url: string): string =>
+  url.replace(/[^/?&=]+/g, (part) => ADDRESS.test(part) ? MASKED : part).replace(/([?&]email=)[^&]*/g, `$1${MASKED}`)
+
+/**
+ * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction: by the statement of the
+ * change itself (suspensions: `EnforcementRepo`), or by `note`. `ConsoleAuthorization` and the commands of `admin/` write the rows of
+ * reads. An erasure masks the agent's address in rows that have it (src/domain/accounts/ErasuresRepo.ts).
+ */
+export class AuditLog extends Context.Service<AuditLog, {
+  readonly note: (note: AuditNote) => Effect.Effect<void, Unavailable>
+  /**
+   * Entries with a number below `before`, the newest first, of one agent or of all, by one operator or by all. `looks` includes actions
+   * that only read.
+   */
+  readonly list: (query: {
+    readonly handle: string | null
+    readonly operator: string | null
+    readonly looks: boolean
+    readonly before: number | null
+    readonly limit: number
+  }) => Effect.Effect<ReadonlyArray<AuditEntry>, Unavailable>
+}>()("parley/operator/AuditLog") {
+  static readonly layer = Layer.effect(
+    AuditLog,
+    Effect.map(Effect.all([Database, SqlClient.SqlClient]), ([{ query }, sql]) =>
+      AuditLog.of({
+        note: Effect.fnUntraced(function*({ action, detail, handle, operator }) {
+          const at = yield* Clock.currentTimeMillis
+          yield* query`
+            INSERT INTO audit_log (at, operator, action, agent_id, reason)
+            VALUES (${at}, ${operator}, ${action}, (SELECT id FROM agents WHERE handle = ${handle}), ${detail})`
+        }),
+        list: ({ before, handle, limit, looks, operator }) =>
+          query<AuditEntry>`
+            SELECT l.no, l.at, l.operator, l.action, a.handle AS agent, l.reason AS detail
+            FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
+            WHERE ${before === null ? sql`true` : sql`l.no < ${before}`}
+              AND ${handle === null ? sql`true` : sql`l.agent_id = (SELECT id FROM agents WHERE handle = ${handle})`}
+              AND ${operator === null ? sql`true` : sql`l.operator = ${operator}`}
+              AND ${looks ? sql`true` : sql`l.action NOT LIKE 'show%' AND l.action NOT LIKE 'list%' AND l.action <> ${ASKS}`}
+            ORDER BY l.no DESC LIMIT ${limit}`
+      }))
+  )
+}

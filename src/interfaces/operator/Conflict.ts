@@ -1,0 +1,8 @@
+import { WireError } from "#infrastructure/wire/WireError"
+
+/** The present state does not allow the request. The message says why. */
+export class Conflict extends WireError<Conflict>()("Conflict", {
+  code: "CONFLICT",
+  status: 409,
+  message: "The present state does not allow this."
+}) {}

@@ -1,0 +1,109 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+
+export interface AccessRow {
+  readonly id: string
+  readonly kind: "link" | "session" | "token"
+  readonly operator: string
+  readonly name: string | null
+  readonly createdAt: number
+  readonly lastUsedAt: number | null
+  readonly expiresAt: number
+}
+
+/** How long the token by which `npm run admin` calls a running server is valid. A program's token is valid for a day or longer. */
+export const COMMAND_TOKEN_MS = 60_000
+/** How many milliseconds `last_used_at` may be behind the last use. */
+const USED_MS = 60_000
+/** How long rows that have expired are kept, for readers of the audit log. */
+const KEPT_MS = 30 * 86_400_000
+
+/** The rows of `console_access`. The statement that creates, redeems or ends one also writes its audit row. */
+export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
+  readonly insert: (row: {
+    readonly id: string
+    readonly kind: "link" | "token"
+    readonly hash: Buffer
+    readonly operator: string
+    readonly name: string | null
+    readonly at: number
+    readonly expiresAt: number
+    readonly action: string
+  }) => Effect.Effect<void, Unavailable>
+  /** Uses up a link and makes its session; undefined if no such link is valid. Of two concurrent calls, one gets the session. */
+  readonly redeem: (given: {
+    readonly link: Buffer
+    readonly id: string
+    readonly hash: Buffer
+    readonly at: number
+    readonly expiresAt: number
+  }) => Effect.Effect<AccessRow | undefined, Unavailable>
+  readonly find: (kind: "session" | "token", hash: Buffer, at: number) => Effect.Effect<AccessRow | undefined, Unavailable>
+  /** Sessions and programs' tokens that are valid at this time. The tokens of `npm run admin` are not among them. */
+  readonly living: (at: number) => Effect.Effect<ReadonlyArray<AccessRow>, Unavailable>
+  readonly end: (id: string, operator: string, at: number) => Effect.Effect<boolean, Unavailable>
+}>()("parley/operator/ConsoleAccessRepo") {
+  static readonly layer = Layer.effect(
+    ConsoleAccessRepo,
+    Effect.map(Effect.all([Database, SqlClient.SqlClient]), ([{ query }, sql]) => {
+      const columns = sql.literal(
+        `id, kind, operator, name, created_at AS "createdAt", last_used_at AS "lastUsedAt", expires_at AS "expiresAt"`
+      )
+      return ConsoleAccessRepo.of({
+        insert: ({ action, at, expiresAt, hash, id, kind, name, operator }) =>
+          Effect.asVoid(query`
+            WITH gone AS (DELETE FROM console_access WHERE expires_at < ${at - KEPT_MS}),
+            made AS (
+              INSERT INTO console_access (id, kind, token_hash, operator, name, created_at, expires_at)
+              VALUES (${id}, ${kind}, ${hash}, ${operator}, ${name}, ${at}, ${expiresAt})
+            )
+            INSERT INTO audit_log (at, operator, action, reason) VALUES (${at}, ${operator}, ${action}, ${name})`),
+        redeem: ({ at, expiresAt, hash, id, link }) =>
+          Effect.map(
+            query<AccessRow>`
+              WITH used AS (
+                UPDATE console_access SET ended_at = ${at}, last_used_at = ${at}
+                WHERE token_hash = ${link} AND kind = 'link' AND ended_at IS NULL AND expires_at > ${at}
+                RETURNING operator
+              ), noted AS (
+                INSERT INTO audit_log (at, operator, action) SELECT ${at}::bigint, operator, 'open console session' FROM used
+              )
+              INSERT INTO console_access (id, kind, token_hash, operator, created_at, last_used_at, expires_at)
+              SELECT ${id}, 'session', ${hash}::bytea, operator, ${at}::bigint, ${at}::bigint, ${expiresAt}::bigint FROM used
+              RETURNING ${columns}`,
+            (rows) => rows[0]
+          ),
+        find: (kind, hash, at) =>
+          Effect.gen(function*() {
+            const [row] = yield* query<AccessRow>`
+              SELECT ${columns} FROM console_access
+              WHERE token_hash = ${hash} AND kind = ${kind} AND ended_at IS NULL AND expires_at > ${at}`
+            if (row !== undefined && at - (row.lastUsedAt ?? 0) > USED_MS) {
+              yield* query`UPDATE console_access SET last_used_at = ${at} WHERE id = ${row.id}`
+            }
+            return row
+          }),
+        living: (at) =>
+          query<AccessRow>`
+            SELECT ${columns} FROM console_access
+            WHERE (kind = 'session' OR (kind = 'token' AND expires_at - created_at > ${COMMAND_TOKEN_MS}))
+              AND ended_at IS NULL AND expires_at > ${at}
+            ORDER BY created_at DESC, id`,
+        end: (id, operator, at) =>
+          Effect.map(
+            query`
+              WITH done AS (
+                UPDATE console_access SET ended_at = ${at}
+                WHERE id = ${id} AND kind <> 'link' AND ended_at IS NULL AND expires_at > ${at} RETURNING id
+              ), noted AS (
+                INSERT INTO audit_log (at, operator, action, reason) SELECT ${at}::bigint, ${operator}, 'end console access', id FROM done
+              )
+              SELECT id FROM done`,
+            (rows) => rows.length > 0
+          )
+      })
+    })
+  )
+}

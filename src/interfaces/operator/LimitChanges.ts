@@ -1,0 +1,138 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Database } from "#infrastructure/database/Sql"
+import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
+import { Config } from "#infrastructure/platform/Config"
+import { Limits } from "#infrastructure/rates/Limits"
+import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
+import { AgentAdmin } from "./AgentAdmin.ts"
+import { Conflict } from "./Conflict.ts"
+import { checkScope, checkValue, limitNamed, limitNames, type LimitState, limitState, type StoredChange } from "./LimitRules.ts"
+
+/** How often changes are read: twice within the second after which a change must be in force on every node (wire.md O). */
+const LOOK = "400 millis"
+/** How long a start waits for the changes if the database does not answer. */
+const AT_START = "2 seconds"
+/** The most changes that may be in force. Further changes are refused. */
+const MAX_CHANGES = 10_000
+
+/** Limits that operators have changed. */
+export const limitChangesTables: ReadonlyArray<OwnedTable> = [
+  {
+    table: "limit_changes",
+    retention: { kept: "operators undo a change, or say until when it holds" },
+    deletion: "keeps",
+    erasure: { removes: ["traces"], keeps: [], few: "limits" },
+    exports: [
+      {
+        name: "limits",
+        about: "Limits that operators have changed for it.",
+        columns: ["name", "value", "until", "operator", "changed_at", "reason"],
+        without: { agent_id: SELF },
+        key: [["name", "text"]],
+        mine: "t.agent_id = $1",
+        slice: SMALL
+      }
+    ]
+  }
+]
+
+/** A change of a limit that an operator makes or resets, for the agent with this handle or for all agents. */
+export interface Change {
+  readonly name: string
+  readonly agent: string | null
+  readonly operator: string
+}
+
+/**
+ * The limits that operators have changed. They are rows, which every node reads into `Limits` twice a second. So no change is
+ * lost, also across restarts. While the database does not answer, the changes that were read last hold.
+ */
+export class LimitChanges extends Context.Service<LimitChanges, {
+  /** Every limit as it is in force for the agent with this handle, or for all agents. */
+  readonly list: (agent: string | null) => Effect.Effect<ReadonlyArray<LimitState>, NotFound | Unavailable>
+  /** Stores a change, which replaces an earlier one of this limit and agent, and is in force here at once. `until` is in milliseconds. */
+  readonly change: (
+    change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
+  ) => Effect.Effect<LimitState, NotFound | Conflict | ValidationFailed | Unavailable>
+  /** Ends a change. Fails if there is none. */
+  readonly takeBack: (change: Change) => Effect.Effect<LimitState, NotFound | Unavailable>
+}>()("parley/operator/LimitChanges") {
+  static readonly layer = Layer.effect(
+    LimitChanges,
+    Effect.gen(function*() {
+      const agents = yield* AgentAdmin
+      const config = yield* Config
+      const limits = yield* Limits
+      const { query } = yield* Database
+
+      const stored = Effect.gen(function*() {
+        const now = yield* Clock.currentTimeMillis
+        return yield* query<StoredChange>`
+          SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
+          FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
+          WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
+      })
+      /** Reads the changes, and puts them in force on this node. */
+      const look = Effect.tap(stored, (changes) => Effect.sync(() => limits.set(changes)))
+      const looked = Effect.catchCause(look, (cause) => Effect.logDebug("The limits that operators changed could not be read", cause))
+      // Reads the changes before any request is served, so that the first request after a restart obeys them.
+      yield* Effect.timeoutOption(looked, AT_START)
+      yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+
+      const idOf = Effect.fnUntraced(function*(handle: string | null) {
+        if (handle === null) return null
+        const agent = yield* agents.find(handle)
+        return agent.deletedAt === null ? agent.id : yield* new NotFound({ message: "No agent has this handle." })
+      })
+
+      return LimitChanges.of({
+        list: Effect.fnUntraced(function*(agent) {
+          const agentId = yield* idOf(agent)
+          const changes = yield* stored
+          return limitNames.map((name) => limitState(name, config, changes, agentId))
+        }),
+        change: Effect.fnUntraced(function*({ agent, operator, reason, until, value, ...change }) {
+          const at = yield* Clock.currentTimeMillis
+          const name = yield* Effect.fromResult(limitNamed(change.name))
+          yield* Effect.fromResult(checkValue(name, value))
+          const agentId = yield* idOf(agent)
+          yield* Effect.fromResult(checkScope(name, agentId, until, at))
+          const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${reason === null ? "" : `: ${reason}`}`
+          const rows = yield* query`
+            WITH gone AS (DELETE FROM limit_changes WHERE until <= ${at}),
+            done AS (
+              INSERT INTO limit_changes (name, agent_id, value, until, operator, changed_at, reason)
+              SELECT ${name}, ${agentId ?? ""}, ${value}::bigint, ${until}::bigint, ${operator}, ${at}::bigint, ${reason}
+              WHERE (SELECT count(*) FROM limit_changes) < ${MAX_CHANGES}
+              ON CONFLICT (name, agent_id) DO UPDATE SET value = excluded.value, until = excluded.until,
+                operator = excluded.operator, changed_at = excluded.changed_at, reason = excluded.reason
+              RETURNING name
+            ), noted AS (
+              INSERT INTO audit_log (at, operator, action, agent_id, reason)
+              SELECT ${at}::bigint, ${operator}, 'change limit', ${agentId}, ${detail} FROM done
+            )
+            SELECT name FROM done`
+          const changes = yield* look
+          if (rows.length === 0) return yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
+          return limitState(name, config, changes, agentId)
+        }),
+        takeBack: Effect.fnUntraced(function*({ agent, operator, ...change }) {
+          const at = yield* Clock.currentTimeMillis
+          const name = yield* Effect.fromResult(limitNamed(change.name))
+          const agentId = yield* idOf(agent)
+          const rows = yield* query`
+            WITH done AS (
+              DELETE FROM limit_changes WHERE name = ${name} AND agent_id = ${agentId ?? ""} RETURNING name
+            ), noted AS (
+              INSERT INTO audit_log (at, operator, action, agent_id, reason)
+              SELECT ${at}::bigint, ${operator}, 'take limit back', ${agentId}, name FROM done
+            )
+            SELECT name FROM done`
+          const changes = yield* look
+          if (rows.length === 0) return yield* new NotFound({ message: "This limit has not been changed." })
+          return limitState(name, config, changes, agentId)
+        })
+      })
+    })
+  ).pipe(Layer.provide(AgentAdmin.layer))
+}

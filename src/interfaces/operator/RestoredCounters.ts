@@ -1,0 +1,70 @@
+import { Context, Effect, Layer } from "effect"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import { AuditLog } from "./AuditLog.ts"
+
+/** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
+const SEQS_AHEAD = 1_000_000
+const NUMBERS_AHEAD = 1_000_000_000
+
+/** Rows that one statement moves on. On PGlite, the server does nothing else until the statement ends. */
+const BATCH_ROWS = 2_000
+
+/** The counters of a database that was restored from a backup. Nothing is prepared, because it runs seldom. */
+export class RestoredCounters extends Context.Service<RestoredCounters, {
+  /**
+   * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
+   * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
+   * memory read it again. Works in slices, and writes its audit row at the end.
+   */
+  readonly moveOn: (operator: string) => Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, Unavailable>
+}>()("parley/operator/RestoredCounters") {
+  static readonly layer = Layer.effect(
+    RestoredCounters,
+    Effect.gen(function*() {
+      const audit = yield* AuditLog
+      const { query } = yield* Database
+      /** Runs a statement for all rows, slice by slice in the order of their ids; returns the number of rows. */
+      const inSlices = Effect.fnUntraced(function*(
+        slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, Unavailable>
+      ) {
+        let above = ""
+        for (let moved = 0;;) {
+          const rows = yield* slice(above)
+          moved += rows.length
+          if (rows.length < BATCH_ROWS) return moved
+          above = rows.reduce((last, { id }) => id > last ? id : last, above)
+          yield* Effect.yieldNow
+        }
+      })
+      return RestoredCounters.of({
+        moveOn: Effect.fnUntraced(function*(operator) {
+          const conversations = yield* inSlices((above) =>
+            query`
+              WITH held AS MATERIALIZED (
+                SELECT id FROM conversations WHERE id > ${above} ORDER BY id LIMIT ${BATCH_ROWS} FOR NO KEY UPDATE
+              )
+              UPDATE conversations c SET last_seq = c.last_seq + ${SEQS_AHEAD}, version = c.version + 1
+              FROM held h WHERE c.id = h.id RETURNING c.id`)
+          const inboxes = yield* inSlices((above) =>
+            query`
+              WITH these AS MATERIALIZED (SELECT id FROM agents WHERE id > ${above} ORDER BY id LIMIT ${BATCH_ROWS}),
+              held AS MATERIALIZED (
+                SELECT i.agent_id FROM inboxes i JOIN these s ON s.id = i.agent_id ORDER BY i.agent_id FOR NO KEY UPDATE OF i
+              )
+              INSERT INTO inboxes (agent_id, last_no) SELECT id, ${NUMBERS_AHEAD} FROM these
+              WHERE (SELECT count(*) FROM held) >= 0
+              ON CONFLICT (agent_id) DO UPDATE SET last_no = inboxes.last_no + excluded.last_no,
+                delivered_through = CASE WHEN inboxes.undelivered = 0 THEN inboxes.last_no + excluded.last_no
+                  ELSE inboxes.delivered_through END
+              RETURNING agent_id AS id`)
+          yield* query`
+            SELECT setval(pg_get_serial_sequence('webhook_deliveries', 'no'),
+              nextval(pg_get_serial_sequence('webhook_deliveries', 'no')) + ${NUMBERS_AHEAD})`
+          yield* audit.note({ operator, action: "restored", handle: null, detail: null })
+          return { conversations, inboxes }
+        })
+      })
+    })
+  ).pipe(Layer.provide(AuditLog.layer))
+}

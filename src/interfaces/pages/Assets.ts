@@ -1,0 +1,67 @@
+import { createHash } from "node:crypto"
+import { type StaticBody, staticBody } from "./StaticBody.ts"
+import { readdirSync, readFileSync } from "node:fs"
+import { createRequire } from "node:module"
+import { dirname, extname, join } from "node:path"
+import { fileURLToPath } from "node:url"
+
+/** All files that the pages load. `version` is a hash of all of them and part of their paths, so a path's bytes never change. */
+export interface Assets {
+  readonly version: string
+  /** The files, by their path under `/assets/<version>/`. */
+  readonly files: ReadonlyMap<string, StaticBody>
+  /** The import map: the path of the file for each imported package. */
+  readonly packages: Readonly<Record<string, string>>
+}
+
+const types: Readonly<Record<string, string>> = {
+  ".js": "text/javascript; charset=utf-8",
+  ".mjs": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml"
+}
+
+const here = import.meta.dirname
+
+/** The imported packages, by their import names. `path` is relative to the package's folder and replaces the package's main file. */
+const modules: ReadonlyArray<readonly [name: string, path?: string]> = [
+  ["preact"],
+  ["preact/hooks"],
+  ["htm"],
+  ["@preact/signals"],
+  ["@preact/signals-core"],
+  ["marked"],
+  ["uplot", "dist/uPlot.esm.js"],
+  ["uplot/style.css", "dist/uPlot.min.css"]
+]
+
+const fileOf = ([name, path]: (typeof modules)[number]): string =>
+  path === undefined
+    ? fileURLToPath(import.meta.resolve(name))
+    : join(dirname(createRequire(import.meta.url).resolve(`${name.split("/")[0]}/package.json`)), path)
+
+/** The paths of this module's own files: the style sheet, the icon and the JavaScript in its folders. */
+const own = (): ReadonlyArray<string> =>
+  ["account", "app", "client", "console", "content", "oauth", "shared", "tab"].flatMap((folder) =>
+    readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`))
+
+const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")
+
+const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> => staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
+
+/** Reads and compresses all files, some 100 kB. This runs once, at the first request for a page. */
+export const loadAssets = async (): Promise<Assets> => {
+  const packages: Record<string, string> = {}
+  const files = new Map<string, StaticBody>()
+  for (const module of modules) {
+    const [name] = module
+    const file = fileOf(module)
+    const path = `packages/${name}${extname(name) === "" ? extname(file) : ""}`
+    if (path.endsWith("js")) packages[name] = path
+    files.set(path, await toAsset(path, Buffer.from(withoutMap(readFileSync(file, "utf8")))))
+  }
+  for (const path of own()) files.set(path, await toAsset(path, readFileSync(join(here, path))))
+  const hash = createHash("sha256")
+  for (const [path, { etag }] of files) hash.update(path).update(etag)
+  return { version: hash.digest("base64url").slice(0, 12), files, packages }
+}

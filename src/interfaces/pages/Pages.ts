@@ -1,0 +1,122 @@
+import { Context, Effect, Layer } from "effect"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Blobs } from "#infrastructure/files/Blobs"
+import { loadAssets } from "./Assets.ts"
+import { type Document, documentOf } from "./Document.ts"
+import { signInProblem } from "./SignInProblem.ts"
+import { sendStatic, type StaticBody, staticBody } from "./StaticBody.ts"
+import { welcome } from "./Welcome.ts"
+
+const YEAR = 31_536_000
+
+const guarded = {
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cross-origin-resource-policy": "same-origin"
+}
+
+/** Makes a page ready to be sent. The body is compressed once. */
+const made = ({ html, policy }: Document, headers: Readonly<Record<string, string>>): Effect.Effect<Send> =>
+  Effect.map(
+    Effect.promise(() => staticBody(Buffer.from(html), "text/html; charset=utf-8")),
+    (body): Send => (request) => Effect.succeed(sendStatic(request, body, {
+      ...guarded,
+      "content-security-policy": policy,
+      "cross-origin-opener-policy": "same-origin",
+      "permissions-policy": "camera=(), geolocation=(), microphone=()",
+      "x-frame-options": "DENY",
+      "cache-control": "no-cache",
+      ...headers
+    }, "Accept"))
+  )
+
+/** Sends a file. If `current` is true, the path names the current version of the files, so clients may cache the answer for good. */
+const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBody, current: boolean) =>
+  sendStatic(request, asset, { ...guarded, "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store" })
+
+/** Whether a request prefers a page to JSON: `text/html` has the higher weight, or the same weight and comes first. */
+export const wantsPage = (accept: string | undefined): boolean => {
+  const weights = new Map((accept ?? "").toLowerCase().split(",").map((part): [string, number] => {
+    const [type = "", ...parameters] = part.split(";").map((text) => text.trim())
+    const weight = parameters.find((text) => text.startsWith("q="))
+    return [type, weight === undefined ? 1 : Number(weight.slice(2))]
+  }))
+  const html = weights.get("text/html") ?? 0
+  const json = weights.get("application/json") ?? 0
+  return html > json || (html > 0 && html === json && [...weights.keys()].indexOf("text/html") < [...weights.keys()].indexOf("application/json"))
+}
+
+const STARTING = `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
+
+type Send = (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<HttpServerResponse.HttpServerResponse>
+
+/** The pages of this server (wire.md O). Each page is made at its first request. */
+export class Pages extends Context.Service<Pages, {
+  readonly welcome: Send
+  readonly app: Send
+  readonly console: Send
+  /** The page on which a person lets a program use an agent (P, "Sign-in page"). */
+  readonly signIn: Send
+  /** A page that says why a sign-in cannot begin, with status 400. `message` is shown as text. */
+  readonly problem: (
+    request: HttpServerRequest.HttpServerRequest,
+    message: string
+  ) => Effect.Effect<HttpServerResponse.HttpServerResponse>
+  /** Answers with the file at this path; undefined if there is none. */
+  readonly asset: (
+    request: HttpServerRequest.HttpServerRequest,
+    version: string,
+    path: string
+  ) => Effect.Effect<HttpServerResponse.HttpServerResponse | undefined>
+}>()("parley/pages/Pages") {
+  static readonly layer = Layer.effect(
+    Pages,
+    Effect.gen(function*() {
+      const blobs = yield* Blobs
+      const assets = yield* Effect.cached(Effect.promise(loadAssets))
+      /** The origin that clients upload files to and download them from. It is known only once the server listens. */
+      const store = blobs.uploadUrl({ id: "att_example", size: 1, sha256: "0".repeat(64) }).pipe(
+        Effect.map((url) => [new URL(url).origin]),
+        Effect.orElseSucceed((): ReadonlyArray<string> => [])
+      )
+      const page = (make: Effect.Effect<Document>, headers: Readonly<Record<string, string>> = {}): Effect.Effect<Send> =>
+        Effect.map(
+          Effect.cached(Effect.flatMap(make, (document) => made(document, headers))),
+          (sender): Send => (request) => Effect.flatMap(sender, (send) => send(request))
+        )
+      return Pages.of({
+        welcome: yield* page(Effect.map(assets, (all) => documentOf(all, welcome))),
+        app: yield* page(Effect.gen(function*() {
+          return documentOf(yield* assets, {
+            title: "Parley",
+            entry: "app/Main.js",
+            stores: yield* store,
+            body: STARTING
+          })
+        })),
+        console: yield* page(Effect.map(assets, (all) =>
+          documentOf(all, {
+            title: "Parley console",
+            entry: "console/Main.js",
+            styles: ["packages/uplot/style.css"],
+            body: STARTING
+          }))),
+        signIn: yield* page(
+          Effect.map(assets, (all) => documentOf(all, { title: "Connect a program · Parley", entry: "oauth/Main.js", root: "../", body: STARTING })),
+          // In a pop-up, the page to which the browser returns needs its opener.
+          { "cache-control": "no-store", "cross-origin-opener-policy": "unsafe-none" }
+        ),
+        problem: (request, message) =>
+          Effect.flatMap(assets, (all) => made(documentOf(all, signInProblem(message)), { "cache-control": "no-store" })).pipe(
+            Effect.flatMap((send) => send(request)),
+            Effect.map(HttpServerResponse.setStatus(400))
+          ),
+        asset: (request, version, path) =>
+          Effect.map(assets, ({ files, version: current }) => {
+            const asset = files.get(path)
+            return asset === undefined ? undefined : sendAsset(request, asset, version === current)
+          })
+      })
+    })
+  )
+}

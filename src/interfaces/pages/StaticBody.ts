@@ -1,0 +1,57 @@
+import { HttpServerResponse } from "effect/http"
+import type { HttpServerRequest } from "effect/http"
+import { createHash } from "node:crypto"
+import { promisify } from "node:util"
+import { brotliCompress, constants, gzip } from "node:zlib"
+import { isKnown } from "#infrastructure/wire/Conditional"
+
+/** Bytes that are made once and sent unchanged. All answers share the buffers, so an answer that its client does not read needs no copy. */
+export interface StaticBody {
+  readonly type: string
+  readonly etag: string
+  readonly plain: Buffer
+  readonly gzip: Buffer
+  readonly brotli: Buffer
+}
+
+/** Compared with the best quality, the result is a twentieth larger and takes a tenth of the time. */
+const BROTLI_QUALITY = 9
+
+const compressBrotli = promisify(brotliCompress)
+const compressGzip = promisify(gzip)
+
+/** Compresses the bytes in the thread pool, not in the event loop. */
+export const staticBody = async (bytes: Buffer, type: string): Promise<StaticBody> => {
+  const [brotli, gzip] = await Promise.all([
+    compressBrotli(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length } }),
+    compressGzip(bytes)
+  ])
+  return { type, etag: `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`, plain: bytes, gzip, brotli }
+}
+
+/** Whether a client accepts a coding: its header names the coding with a weight other than 0. */
+const takes = (accepted: string, coding: string): boolean =>
+  accepted.split(",").some((part) => {
+    const [name = "", ...parameters] = part.split(";").map((text) => text.trim().toLowerCase())
+    return name === coding && !parameters.some((text) => /^q=0(\.0*)?$/.test(text))
+  })
+
+/**
+ * Answers with the smallest form that the client accepts, or with 304 if the client has the bytes already. `vary` names further request
+ * headers on which the answer depends.
+ */
+export const sendStatic = (
+  request: HttpServerRequest.HttpServerRequest,
+  { brotli, etag, gzip, plain, type }: StaticBody,
+  given: Readonly<Record<string, string>>,
+  vary = ""
+): HttpServerResponse.HttpServerResponse => {
+  const headers = { ...given, etag, vary: vary === "" ? "Accept-Encoding" : `${vary}, Accept-Encoding` }
+  if (isKnown(request.headers["if-none-match"], etag)) return HttpServerResponse.empty({ status: 304, headers })
+  const accepted = request.headers["accept-encoding"] ?? ""
+  const forms = [["br", brotli], ["gzip", gzip]] as const
+  const form = forms.find(([coding, bytes]) => bytes.length < plain.length && takes(accepted, coding))
+  return form === undefined
+    ? HttpServerResponse.uint8Array(plain, { contentType: type, headers })
+    : HttpServerResponse.uint8Array(form[1], { contentType: type, headers: { ...headers, "content-encoding": form[0] } })
+}

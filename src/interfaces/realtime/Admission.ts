@@ -1,0 +1,176 @@
+import { type Clock, Effect, Option, Schema, Struct } from "effect"
+import type { Agent } from "#domain/agents/Agent"
+import type { CloseReason } from "#domain/agents/Sessions"
+import type { Auth } from "#domain/auth/Auth"
+import { SUSPENDED } from "#domain/enforcement/Enforcement"
+import type { Presences } from "#domain/presence/Presences"
+import type { LiveAgents } from "#domain/push/LiveAgents"
+import { sha256 } from "#infrastructure/platform/Ids"
+import { reconnects, socketsOpened } from "#infrastructure/platform/Metrics"
+import { Unavailable } from "#infrastructure/wire/WireError"
+import { parseClientFrame } from "./ClientFrames.ts"
+import { closeWith, type Connection } from "./Connection.ts"
+import { clientFrames } from "./Frames.ts"
+import { badKey } from "./KeyWatch.ts"
+import { readAgain, type SessionDependencies, SocketSession } from "./SocketSession.ts"
+
+/** Frames that may wait while the socket's key or its slot is checked. */
+const MAX_EARLY_FRAMES = 16
+/**
+ * How long the check of a key may take. A client waits four seconds for hello.ok, and must learn before then that it
+ * has to retry.
+ */
+const KEY_CHECK = "3 seconds"
+/** How soon an agent's next socket counts as a reconnect, and how many agents are remembered for it. */
+const RECONNECT_MS = 60_000
+const MAX_LEFT = 10_000
+
+const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agent" }
+/** The key of a socket could not be checked. */
+export const UNCHECKED: CloseReason = { code: 1013, text: "the key could not be checked: try again" }
+/** The first frame of a socket is not a HELLO. */
+export const NO_HELLO: CloseReason = { code: 1008, text: "the first frame must be a HELLO with an api_key" }
+
+/** Leaves out the capabilities, because malformed ones do not make a HELLO invalid. */
+const decodeHello = Schema.decodeUnknownOption(clientFrames.hello.mapFields(Struct.omit(["capabilities"])))
+const decodeCapabilities = Schema.decodeUnknownOption(Schema.Array(Schema.String))
+
+export interface AdmissionDependencies {
+  readonly auth: Auth["Service"]
+  readonly clock: Clock.Clock
+  readonly liveAgents: LiveAgents["Service"]
+  readonly presences: Presences["Service"]
+  /** Monotonic milliseconds. */
+  readonly now: () => number
+  readonly pingMs: number
+  readonly session: SessionDependencies
+  readonly fork: (effect: Effect.Effect<void>) => void
+  readonly logDefect: (defect: unknown) => Effect.Effect<void>
+  /** Handles a frame of a socket with a session. */
+  readonly receive: (connection: Connection, session: SocketSession, text: string) => void
+}
+
+/** Takes a socket from its key to its session, and from its close out of the lists of its agent (wire.md E.1). */
+export const makeAdmission = (deps: AdmissionDependencies) => {
+  const { auth, clock, fork, liveAgents, logDefect, now, presences } = deps
+  /** When the latest socket of an agent on this node ended, oldest first. A socket that follows soon counts as a reconnect. */
+  const left = new Map<string, number>()
+
+  /** The agent of a key. A defect has the same effect as a key that cannot be checked. */
+  const checked = (key: string) =>
+    Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) }).pipe(
+      Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
+    )
+
+  /** Called once the key is valid. The socket becomes a session of its agent, if there is a slot for it. */
+  const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
+    if (connection.socket.readyState !== 1) return
+    const slot = liveAgents.enter(agent.id, () => {
+      connection.slot = undefined
+      if (connection.session === undefined) closeWith(connection, TOO_MANY)
+      else connection.session.close(TOO_MANY)
+    })
+    if (slot === undefined) return closeWith(connection, TOO_MANY)
+    connection.slot = slot
+    if (!slot.contested) return admit(connection, agent, key, capabilities)
+    connection.early ??= []
+    fork(Effect.map(liveAgents.reachable, () => {
+      if (connection.slot === slot) admit(connection, agent, key, capabilities)
+    }))
+  }
+
+  const admit = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
+    if (connection.socket.readyState !== 1) return
+    const actor = liveAgents.here(agent.id)
+    const acknowledges = capabilities.includes("ack")
+    const session = new SocketSession(connection.socket, actor, agent.handle, acknowledges, deps.session, {
+      since: clock.currentTimeMillisUnsafe(),
+      client: connection.client
+    })
+    connection.session = session
+    socketsOpened.add()
+    const lost = left.get(agent.id)
+    if (lost !== undefined && now() - lost < RECONNECT_MS) reconnects.add()
+    left.delete(agent.id)
+    connection.keyHash = sha256(key).toString("hex")
+    liveAgents.attach(agent.id, session)
+    if (actor.sessions.size === 1) fork(Effect.ignore(presences.sockets(agent.id)))
+    connection.deadline = Number.POSITIVE_INFINITY
+    connection.nextPing = now() + deps.pingMs
+    connection.socket.send(JSON.stringify({
+      type: "hello.ok",
+      capabilities: acknowledges ? ["ack"] : [],
+      agent: { handle: agent.handle },
+      heartbeat_interval_ms: deps.pingMs
+    }))
+    begin(session)
+    const { early } = connection
+    connection.early = undefined
+    if (early !== undefined) for (const text of early) deps.receive(connection, session, text)
+    // If the key became invalid between its check and the attachment, no session was notified. Check it again.
+    fork(Effect.matchEffect(auth.authenticate(key), {
+      onFailure: (failure) =>
+        failure._tag === "Unauthorized" ? Effect.sync(() => session.close(badKey)) : Effect.void,
+      onSuccess: (again) => Effect.sync(() => again.status === "suspended" ? session.close(SUSPENDED) : undefined)
+    }))
+  }
+
+  /**
+   * Starts a session once the mutes are loaded, because it must not show muted messages. Messages that are committed
+   * after its read of storage must be pushed to this node, so every node must know of the session before it starts.
+   */
+  const begin = (session: SocketSession): void =>
+    fork(Effect.matchEffect(
+      Effect.catchDefect(
+        Effect.andThen(liveAgents.reachable, Effect.retry(liveAgents.loadMutes(session.agent), readAgain)),
+        (defect) => Effect.andThen(logDefect(defect), Effect.fail(undefined))
+      ),
+      {
+        onFailure: () => Effect.sync(() => session.close({ code: 1011, text: "the mutes cannot be read right now" })),
+        onSuccess: () => Effect.sync(() => session.start())
+      }
+    ))
+
+  const hello = (connection: Connection, text: string): void => {
+    const raw = parseClientFrame(text)
+    const frame = Option.getOrUndefined(decodeHello(raw))
+    const key = frame?.api_key ?? frame?.token
+    if (frame === undefined || key === undefined) return closeWith(connection, NO_HELLO)
+    connection.early = []
+    fork(Effect.match(checked(key), {
+      onFailure: (failure) => closeWith(connection, failure._tag === "Unauthorized" ? badKey : UNCHECKED),
+      onSuccess: (agent) =>
+        agent.status === "suspended"
+          ? closeWith(connection, SUSPENDED)
+          : welcome(connection, agent, key, Option.getOrElse(decodeCapabilities(raw?.["capabilities"]), () => []))
+    }))
+  }
+
+  return {
+    checked,
+    welcome,
+    /** Handles a frame of a socket without a session: a HELLO, or a frame that must wait until the key is checked. */
+    receive: (connection: Connection, text: string): void => {
+      if (connection.early === undefined) return hello(connection, text)
+      connection.early.push(text)
+      if (connection.early.length > MAX_EARLY_FRAMES) closeWith(connection, { code: 1013, text: "too fast" })
+    },
+    /** Call it when the socket is closed. */
+    leave: (connection: Connection): void => {
+      const { session, slot } = connection
+      if (slot !== undefined) liveAgents.leave(slot)
+      connection.slot = undefined
+      if (session === undefined) return
+      session.ended()
+      left.delete(session.agent.id)
+      left.set(session.agent.id, now())
+      if (left.size > MAX_LEFT) left.delete(left.keys().next().value!)
+      liveAgents.detach(session.agent.id, session)
+      // If the last sockets close on two nodes at once, the later update must know of both closes. Wait for the
+      // announcements first.
+      if (session.agent.sessions.size === 0) {
+        fork(Effect.andThen(liveAgents.reachable, Effect.ignore(presences.sockets(session.agent.id))))
+      }
+    }
+  }
+}

@@ -1,0 +1,179 @@
+import { Cause, Effect, Random, Schedule } from "effect"
+import { AgentSuspended } from "#domain/agents/Agent"
+import type { CloseReason } from "#domain/agents/Sessions"
+import type { Principal } from "#domain/auth/Principal"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import type { MessagePosition, Rendered } from "#domain/messages/Message"
+import { Presences } from "#domain/presence/Presences"
+import type { LiveAgent, LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import type { SocketSlot } from "#domain/push/SocketPlaces"
+import { Config } from "#infrastructure/platform/Config"
+import { waitsOpen } from "#infrastructure/platform/Metrics"
+import { RateLimited, type Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
+import { makeComparison } from "./Cursors.ts"
+import { readAgain } from "./SocketSession.ts"
+
+/** How often the listeners are compared with storage. */
+const CHECK = "5 seconds"
+/** How long an agent stays online after a wait, so that one that waits in a loop is online all the time. */
+const BETWEEN_WAITS = "5 seconds"
+/**
+ * The time over which a stopping server spreads the ends of its listeners, in milliseconds, because their clients go to the
+ * other nodes.
+ */
+const SPREAD_MS = 2_000
+
+/** The reason of a listener that gets no slot among its agent's sockets. */
+export const TOO_MANY = "too many sockets of this agent"
+
+/** Why an agent cannot listen or wait. */
+export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavailable
+
+/** The callbacks of a listener, for events of its agent's inbox. */
+export interface InboxListener {
+  /** A message of this conversation was committed that is not muted. `own` says whether the agent sent it. */
+  readonly message: (conversationId: string, own: boolean) => void
+  /** Messages may have been missed. */
+  readonly missed: () => void
+  /** The listener has ended for this reason, or because the server stops if undefined. */
+  readonly ended: (reason: CloseReason | undefined) => void
+}
+
+/**
+ * Listens to an agent's inbox without showing anything. It takes one of the slots of the agent's sockets, and presence
+ * counts it as a socket.
+ */
+export class Listener implements LiveSession {
+  agent: LiveAgent
+  /** The newest number of the inbox that the listener knows. */
+  reached = 0
+  /** The listener's slot among the agent's sockets, while it has one. */
+  slot: SocketSlot | undefined
+  /** Whether the listener has ended. */
+  over = false
+  private readonly inbox: InboxListener
+
+  constructor(agent: LiveAgent, inbox: InboxListener) {
+    this.agent = agent
+    this.inbox = inbox
+  }
+
+  /** The object that is compared with storage (Cursors.ts): the listener. */
+  get session(): this {
+    return this
+  }
+
+  hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
+    // After a gap, the listener cannot know what came before. The next comparison with storage finds messages before the gap.
+    if (inboxNo === this.reached + 1) this.reached = inboxNo
+    if (!muted && !this.over) this.inbox.message(rendered.conversationId, false)
+  }
+
+  echo(_after: number, _before: number | null, _frame: string, position?: MessagePosition): void {
+    if (position !== undefined && !this.over) this.inbox.message(position.conversationId, true)
+  }
+
+  event(): void {}
+
+  close(reason: CloseReason): void {
+    this.end(reason)
+  }
+
+  end(reason: CloseReason | undefined): void {
+    if (this.over) return
+    this.over = true
+    this.inbox.ended(reason)
+  }
+
+  /** Compares `reached` with the newest number in storage. A greater number there means a lost hint. */
+  check(head: number): void {
+    if (head <= this.reached || this.over) return
+    this.reached = head
+    this.inbox.missed()
+  }
+}
+
+/** The listeners of this node: their slots, their presence, and their comparison with storage. */
+export const makeListeners = Effect.gen(function*() {
+  const deliveries = yield* Deliveries
+  const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
+  const liveAgents = yield* LiveAgents
+  const presences = yield* Presences
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const fork = (effect: Effect.Effect<void>): void => {
+    runFork(Effect.catchDefect(effect, (defect) => Effect.logError("Work for a waiting agent failed", Cause.die(defect))))
+  }
+  const listeners = new Set<Listener>()
+  yield* waitsOpen.readsIn(() => listeners.size)
+
+  const tooMany = () =>
+    new RateLimited({
+      message: `You have ${limit} sockets and waits open, which is the limit: close one first.`,
+      details: { limit, window: "at once", retry_after_ms: 1_000 }
+    })
+
+  const updatePresence = (agentId: string) => Effect.ignore(presences.sockets(agentId))
+
+  const goneOffline = (agentId: string): Effect.Effect<void> =>
+    Effect.andThen(
+      Effect.sleep(BETWEEN_WAITS),
+      Effect.suspend(() =>
+        liveAgents.live(agentId) !== undefined ? Effect.void : Effect.andThen(liveAgents.reachable, updatePresence(agentId))
+      )
+    )
+
+  /** Takes a slot and attaches the listener. `leave` reverses as much of this as was done. */
+  const join = Effect.fnUntraced(function*(listener: Listener, check: Principal["check"]) {
+    const agentId = listener.agent.id
+    const slot = listener.slot = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
+    if (slot?.contested === true) yield* liveAgents.reachable
+    if (slot === undefined || listener.over) return yield* tooMany()
+    listeners.add(listener)
+    listener.agent = liveAgents.attach(agentId, listener)
+    if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
+    // If the credential became invalid between its check and the attachment, the listener was not notified. Check the
+    // credential again.
+    yield* admitted(check)
+    // As for sockets, wait until other nodes push to this listener and the agent's mutes are loaded.
+    yield* liveAgents.reachable
+    yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
+  })
+
+  const leave = (listener: Listener): void => {
+    if (listeners.delete(listener)) {
+      liveAgents.detach(listener.agent.id, listener)
+      if (listener.agent.sessions.size === 0) fork(goneOffline(listener.agent.id))
+    }
+    if (listener.slot === undefined) return
+    liveAgents.leave(listener.slot)
+    listener.slot = undefined
+  }
+
+  const listen = Effect.fnUntraced(function*({ agentId, check }: Principal, inbox: InboxListener) {
+    const listener = new Listener(liveAgents.here(agentId), inbox)
+    yield* Effect.addFinalizer(() => Effect.sync(() => leave(listener)))
+    yield* join(listener, check)
+    return listener
+  })
+
+  /** Fails unless the credential is still valid and its agent is not suspended. */
+  const admitted = (check: Principal["check"]) =>
+    Effect.flatMap(check, (agent) =>
+      agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
+
+  const comparison = makeComparison(listeners, deliveries.heads)
+  const compare = Effect.catchCause(comparison, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
+  yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
+  liveAgents.onMissed(() => fork(compare))
+
+  /** Ends all listeners within two seconds, because the server is about to stop. */
+  const endAll = (): void => {
+    for (const listener of listeners) {
+      fork(Effect.flatMap(Random.nextIntBetween(0, SPREAD_MS), (ms) =>
+        Effect.andThen(Effect.sleep(ms), Effect.sync(() => listener.end(undefined)))))
+    }
+  }
+
+  return { admitted, endAll, join, leave, listen, size: () => listeners.size, tooMany }
+})

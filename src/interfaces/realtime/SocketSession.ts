@@ -1,0 +1,345 @@
+import { Cause, Effect, Schedule } from "effect"
+import type { WebSocket } from "ws"
+import type { LiveAgent, LiveSession, SocketState } from "#domain/push/LiveAgent"
+import { turn } from "#domain/messages/MessagePage"
+import { messageFrame, type MessagePosition, type Rendered } from "#domain/messages/Message"
+import type { Deliveries, Within } from "#domain/deliveries/Deliveries"
+import { isStorable } from "#infrastructure/wire/Text"
+import type { CloseReason } from "#domain/agents/Sessions"
+import { SocketWriter, type UnsentBounds } from "./SocketWriter.ts"
+
+/** Rows read from storage at once. */
+const PAGE = 100
+/** How long a gap in the hints may last before storage is read, in milliseconds. Two commits may be answered out of order. */
+const REORDER_MS = 10
+const MAX_AHEAD = 256
+const MAX_ECHOES = 1_024
+/** Pushed messages that can be acknowledged without a query for their numbers. */
+const MAX_UNACKED = 4_096
+/** Conversations whose last shown message a socket remembers. */
+const MAX_RECENT = 64
+/** Retries reads for some 6 s in all, to outlast a restart of the database. */
+export const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
+
+interface Ahead {
+  readonly messageId: string
+  readonly rendered: Rendered
+  readonly muted: boolean
+}
+
+interface Echo {
+  readonly after: number
+  readonly before: number | null
+  readonly frame: string
+  readonly position: MessagePosition | undefined
+}
+
+interface Shown {
+  readonly seq: number
+  /** The cursor when the message was shown. */
+  readonly inboxNo: number
+}
+
+/** When a session began, in milliseconds, and its client's name. */
+export interface SessionOrigin {
+  readonly since: number
+  readonly client: string | null
+}
+
+/** The services and limits of its node that a session uses. */
+export interface SessionDependencies extends UnsentBounds {
+  readonly deliveries: Deliveries["Service"]
+  /** Runs a query for a page of the agent's backlog when the agent and the node may read one more. */
+  readonly inSlot: (agentId: string, ...of: Parameters<Within>) => ReturnType<Within>
+  readonly fork: (effect: Effect.Effect<void>) => void
+}
+
+/**
+ * One authenticated socket: a cursor over its agent's inbox numbers. Number `cursor + 1` is sent as soon as it arrives.
+ * After a gap, the session reads on from storage, in order, until the cursor has caught up. So the backlog, a lost hint
+ * and a reconnect are one case, no live message overtakes the backlog, and memory is bounded by a page. The agent's own
+ * messages have no number. Each waits until the cursor has reached the newest number that the agent's inbox had when
+ * the message was committed. A message that is muted when its turn comes is skipped. This socket never shows it, even
+ * if the mute ends. Sync and the next socket's backlog have it.
+ *
+ * An own message may come late from another node, after storage or the conversation's next owner has shown later
+ * messages of the conversation. In that case the session drops it.
+ */
+export class SocketSession implements LiveSession {
+  readonly agent: LiveAgent
+  readonly handle: string
+  private readonly writer: SocketWriter
+  private readonly deps: SessionDependencies
+  /** Whether the client acknowledges. If not, a frame that the socket accepted counts as delivered (wire.md E.2). */
+  private readonly acknowledges: boolean
+  private cursor = 0
+  /** The highest number that was sent. The cursor also passes numbers that are not shown. */
+  private shown = 0
+  private live = false
+  /** The newest number among the hints, and among those of comparisons that came while the session was reading. */
+  private head = 0
+  private ahead: Map<number, Ahead> | undefined
+  private waitingForHole = false
+  private echoes: Array<Echo> | undefined
+  private unacked: Map<string, number> | undefined
+  private suspect = 0
+  /** The last shown message of each conversation that was shown recently, the latest one last. */
+  private recent: Map<string, Shown> | undefined
+  /** The highest cursor among the entries that `recent` has dropped. */
+  private forgotten = 0
+  /** The cursor when it was found to be beyond storage, or 0 if it is not. */
+  private beyond = 0
+  private readonly origin: SessionOrigin
+
+  constructor(
+    socket: WebSocket,
+    agent: LiveAgent,
+    handle: string,
+    acknowledges: boolean,
+    deps: SessionDependencies,
+    origin: SessionOrigin = { since: 0, client: null }
+  ) {
+    this.origin = origin
+    this.writer = new SocketWriter(socket, agent.id, deps)
+    this.agent = agent
+    this.handle = handle
+    this.acknowledges = acknowledges
+    this.deps = deps
+  }
+
+  /** Starts with the backlog in storage. */
+  start(): void {
+    this.catchUp()
+  }
+
+  hint(inboxNo: number, messageId: string, rendered: Rendered, muted = false): void {
+    if (inboxNo > this.head) this.head = inboxNo
+    if (!this.live || inboxNo <= this.cursor) return
+    if (inboxNo === this.cursor + 1) {
+      if (muted) this.pass(inboxNo)
+      else this.push(inboxNo, messageId, rendered)
+      if (this.ahead !== undefined && this.ahead.size > 0) this.pushAhead(this.ahead)
+      return
+    }
+    const ahead = this.ahead ??= new Map()
+    ahead.set(inboxNo, { messageId, rendered, muted })
+    if (ahead.size > MAX_AHEAD) this.catchUp()
+    else this.waitForHole()
+  }
+
+  echo(after: number, before: number | null, frame: string, position?: MessagePosition): void {
+    // The next message of the conversation has been shown. Do not send a lower seq after it. The history has this
+    // message.
+    if (before !== null && this.shown >= before) return
+    if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
+      this.writeEcho(after, frame, position)
+      return
+    }
+    const echoes = this.echoes ??= []
+    echoes.push({ after, before, frame, position })
+    if (echoes.length > MAX_ECHOES) echoes.shift()
+  }
+
+  event(frame: string): void {
+    this.writer.write(frame)
+  }
+
+  close(reason: CloseReason): void {
+    this.writer.close(reason)
+  }
+
+  state(): SocketState {
+    return {
+      since: this.origin.since,
+      client: this.origin.client,
+      acknowledges: this.acknowledges,
+      cursor: this.cursor,
+      unsentBytes: this.writer.unsentBytes,
+      unacknowledged: this.unacked?.size ?? 0,
+      isLive: this.live
+    }
+  }
+
+  /** The socket is closed. The session reads and sends nothing more. */
+  ended(): void {
+    this.writer.ended()
+    this.ahead = undefined
+    this.echoes = undefined
+    this.unacked = undefined
+    this.recent = undefined
+  }
+
+  /**
+   * Compares the cursor with the newest number in storage. A cursor that is behind the same number twice has lost a
+   * hint. A cursor that is beyond storage in two comparisons means that storage was restored from a backup. Then the
+   * socket is closed. When the client connects again, it gets the messages that storage has.
+   */
+  check(head: number): void {
+    if (this.beyond !== 0 && head < this.beyond) {
+      return this.close({ code: 1011, text: "the inbox was restored from a backup: connect again" })
+    }
+    this.beyond = this.live && this.cursor > head ? this.cursor : 0
+    // The page that the session is reading may be older than this number.
+    if (!this.live) this.head = Math.max(this.head, head)
+    if (!this.live || this.cursor >= head) {
+      this.suspect = 0
+      return
+    }
+    if (this.suspect !== 0 && this.cursor < this.suspect) {
+      this.suspect = 0
+      this.head = Math.max(this.head, head)
+      this.catchUp()
+    } else {
+      this.suspect = head
+    }
+  }
+
+  /** Whether the session reads its backlog from storage. */
+  get isCatchingUp(): boolean {
+    return !this.live && !this.writer.closed
+  }
+
+  /** Acknowledges a message that this socket has shown. For any other message, returns the look-up that acknowledges it. */
+  acknowledge(messageId: string): Effect.Effect<void> | undefined {
+    const inboxNo = this.unacked?.get(messageId)
+    if (inboxNo === undefined) {
+      // An id that cannot be a parameter of a query belongs to no message.
+      return this.agent.isOwn(messageId) || !isStorable(messageId)
+        ? undefined
+        : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
+    }
+    // The next push creates a new map: the table of a long-lived map references old entries until a full collection
+    // (http/SlotList.ts).
+    if (this.unacked?.size === 1) this.unacked = undefined
+    else this.unacked?.delete(messageId)
+    this.deps.deliveries.acknowledge(this.agent.id, inboxNo)
+    return undefined
+  }
+
+  private waitForHole(): void {
+    if (this.waitingForHole) return
+    this.waitingForHole = true
+    this.deps.fork(
+      Effect.map(Effect.sleep(REORDER_MS), () => {
+        this.waitingForHole = false
+        if (this.live && this.ahead !== undefined && this.ahead.size > 0) this.catchUp()
+      })
+    )
+  }
+
+  private pushAhead(ahead: Map<number, Ahead>): void {
+    for (let next = ahead.get(this.cursor + 1); next !== undefined; next = ahead.get(this.cursor + 1)) {
+      const inboxNo = this.cursor + 1
+      ahead.delete(inboxNo)
+      if (next.muted) this.pass(inboxNo)
+      else this.push(inboxNo, next.messageId, next.rendered)
+    }
+    for (const inboxNo of ahead.keys()) if (inboxNo <= this.cursor) ahead.delete(inboxNo)
+  }
+
+  /** Sends envelope `inboxNo`. All lower numbers have been shown or are not to be shown. */
+  private push(inboxNo: number, messageId: string, rendered: Rendered): void {
+    this.releaseEchoes(inboxNo - 1)
+    this.cursor = inboxNo
+    this.shown = inboxNo
+    const { acknowledges, agent, deps } = this
+    const frame = messageFrame(rendered, deps.deliveries.ids.encode(agent.id, inboxNo))
+    this.remember(rendered)
+    if (acknowledges) {
+      const unacked = this.unacked ??= new Map()
+      unacked.set(messageId, inboxNo)
+      if (unacked.size > MAX_UNACKED) {
+        for (const oldest of unacked.keys()) {
+          unacked.delete(oldest)
+          break
+        }
+      }
+      this.writer.write(frame)
+    } else if (this.writer.write(frame)) {
+      deps.deliveries.acknowledge(agent.id, inboxNo)
+    }
+    this.releaseEchoes(inboxNo)
+  }
+
+  /** Moves past a muted envelope, which stays undelivered. */
+  private pass(inboxNo: number): void {
+    this.releaseEchoes(inboxNo - 1)
+    this.cursor = inboxNo
+    this.releaseEchoes(inboxNo)
+  }
+
+  private releaseEchoes(reached: number): void {
+    const { echoes } = this
+    if (echoes === undefined || echoes.length === 0) return
+    let n = 0
+    for (; n < echoes.length && echoes[n]!.after <= reached; n++) {
+      const { after, before, frame, position } = echoes[n]!
+      if (before === null || this.shown < before) this.writeEcho(after, frame, position)
+    }
+    if (n > 0) echoes.splice(0, n)
+  }
+
+  /** Sends an echo unless a later message of its conversation has been shown. */
+  private writeEcho(after: number, frame: string, position: MessagePosition | undefined): void {
+    if (position !== undefined) {
+      const last = this.recent?.get(position.conversationId)
+      if (last === undefined ? this.forgotten > after : last.seq > position.seq) return
+      this.remember(position)
+    }
+    this.writer.write(frame)
+  }
+
+  private remember({ conversationId, seq }: MessagePosition): void {
+    const recent = this.recent ??= new Map()
+    recent.delete(conversationId)
+    recent.set(conversationId, { seq, inboxNo: this.cursor })
+    if (recent.size <= MAX_RECENT) return
+    for (const [oldest, { inboxNo }] of recent) {
+      recent.delete(oldest)
+      if (inboxNo > this.forgotten) this.forgotten = inboxNo
+      break
+    }
+  }
+
+  private catchUp(): void {
+    this.live = false
+    this.ahead = undefined
+    this.deps.fork(
+      this.readOn().pipe(
+        Effect.retry(readAgain),
+        Effect.catchDefect((defect) =>
+          Effect.andThen(Effect.logError("An inbox could not be shown", Cause.die(defect)), Effect.fail(undefined))
+        ),
+        Effect.catch(() => Effect.sync(() => this.close({ code: 1011, text: "the inbox cannot be read right now" })))
+      )
+    )
+  }
+
+  private readOn(): Effect.Effect<void, unknown> {
+    const { agent, deps } = this
+    return Effect.gen({ self: this }, function*() {
+      while (!this.writer.closed) {
+        // The slot covers only the query, so that a socket that accepts a page slowly does not keep others from
+        // reading theirs. A socket may have closed while it waited.
+        const page = yield* deps.deliveries.page(agent.id, this.cursor, PAGE, (query) =>
+          deps.inSlot(agent.id, Effect.suspend(() => this.writer.closed ? Effect.undefined : query)))
+        if (page === undefined) return
+        for (const row of yield* deps.deliveries.render(page)) {
+          if (row.inboxNo <= this.cursor) continue
+          if (agent.mutes?.covers(row.senderId, row.rendered.conversationId) === true) this.pass(row.inboxNo)
+          else this.push(row.inboxNo, row.messageId, row.rendered)
+        }
+        if (page.isLast) {
+          if (page.lastInboxNo > this.cursor) this.cursor = page.lastInboxNo
+          this.releaseEchoes(this.cursor)
+          if (this.head <= this.cursor) {
+            this.live = true
+            return
+          }
+        }
+        yield* turn
+        yield* this.writer.flushed()
+      }
+    })
+  }
+}

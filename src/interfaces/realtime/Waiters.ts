@@ -1,0 +1,243 @@
+import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, type Scope } from "effect"
+import type { CloseReason } from "#domain/agents/Sessions"
+import type { Principal } from "#domain/auth/Principal"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import type { LiveAgent } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
+import { Unauthorized } from "#infrastructure/wire/WireError"
+import { type InboxListener, Listener, makeListeners, TOO_MANY, type WaitRefusal } from "./Listeners.ts"
+
+/** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
+const TICK = "100 millis"
+/** Undelivered messages that one statement goes through while it looks for one that is not muted. */
+const PAGE = 250
+/** The memory that such a statement may take. */
+const SEARCH: LargeAnswer = { usual: PAGE, max: PAGE, bytes: 1_024 }
+/** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
+const TURNED_AWAY = "1 second"
+
+/** The result of a wait: messages, as the JSON texts of their SyncRows; a time-out; or `moved`, because the node stops. */
+export interface Waited {
+  readonly outcome: "messages" | "timeout" | "moved"
+  readonly rows: ReadonlyArray<string>
+}
+
+const moved: Waited = { outcome: "moved", rows: [] }
+
+/** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
+export class Wait implements InboxListener {
+  readonly listener: Listener
+  /** The check of the caller's credential. */
+  readonly check: Principal["check"]
+  /** The maximum number of messages in the answer. */
+  readonly limit: number
+  /** When the wait times out, on the monotonic clock. The time counts from when the listener is attached. */
+  until = Number.POSITIVE_INFINITY
+  readonly settled: (exit: Exit.Exit<Waited, WaitRefusal>) => void
+  /** The inbox number up to which the wait has read. */
+  read = 0
+  /** Whether there may be messages that the wait has not looked up yet. */
+  news = false
+  /** Why the listener was ended. */
+  reason: CloseReason | undefined
+  /** Whether a look-up for this wait runs, and its fiber, once the fiber has begun. */
+  looking = false
+  worker: Fiber.Fiber<Waited | undefined, WaitRefusal> | undefined
+  /** Starts a look-up for a wait. */
+  private readonly wake: (wait: Wait) => void
+
+  constructor(agent: LiveAgent, check: Principal["check"], limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
+    this.listener = new Listener(agent, this)
+    this.check = check
+    this.limit = limit
+    this.settled = settled
+    this.wake = wake
+  }
+
+  message(_conversationId: string, own: boolean): void {
+    if (!own) this.wake(this)
+  }
+
+  missed(): void {
+    this.wake(this)
+  }
+
+  ended(reason: CloseReason | undefined): void {
+    this.reason = reason
+    this.wake(this)
+  }
+}
+
+/**
+ * Waits for messages, and listens to inboxes, for clients without a socket. A message that is committed while a
+ * listener is attached is reported, or found by a read of storage after `listen` has returned.
+ */
+export class Waiters extends Context.Service<Waiters, {
+  /**
+   * Listens until the scope closes. If the credential of the principal becomes invalid, or did so just before, the
+   * listener ends.
+   */
+  readonly listen: (principal: Principal, inbox: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
+  /**
+   * Waits until the agent's inbox holds an undelivered message that is not muted, and answers with the oldest `limit`
+   * undelivered ones, muted ones included. Nothing is acknowledged.
+   */
+  readonly wait: (principal: Principal, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
+  /** Does the same without a fiber that waits. `settled` is called once, later, unless the wait is cancelled before. */
+  readonly begin: (principal: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
+  /** Cancels a wait. Has no effect on a wait that has ended. */
+  readonly cancel: (wait: Wait) => void
+  /** Call it when the server is about to stop. Waits end within two seconds, new ones after one second. */
+  readonly turnAway: () => void
+  /** Whether the server is about to stop. */
+  readonly isLeaving: () => boolean
+  /** Ends `turnAway`. */
+  readonly welcomeAgain: () => void
+  /** The number of listeners. */
+  readonly size: () => number
+}>()("parley/realtime/Waiters") {
+  static readonly layer = Layer.effect(
+    Waiters,
+    Effect.gen(function*() {
+      const now = monotonicMillis(yield* Clock.Clock)
+      const deliveries = yield* Deliveries
+      const liveAgents = yield* LiveAgents
+      const reads = yield* LargeReads
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const { admitted, endAll, join, leave, listen, size, tooMany } = yield* makeListeners
+      const waits = new Set<Wait>()
+      const some = Latch.makeUnsafe(false)
+      let leaving = false
+
+      /** Whether an undelivered message above `after` is not muted, and how far the inbox was read. */
+      const search = Effect.fnUntraced(function*(listener: Listener, after: number) {
+        let from = after
+        while (true) {
+          // One message is enough if the agent mutes nothing.
+          const most = listener.agent.mutes?.isEmpty === false ? PAGE : 1
+          const page = yield* deliveries.waiting(listener.agent.id, from, most)
+          if (page === undefined) return { found: false, read: from }
+          for (const { message } of page.rows) {
+            if (listener.agent.mutes?.covers(message.senderId, message.conversationId) !== true) return { found: true, read: from }
+          }
+          const last = page.rows.at(-1)
+          if (page.isLast || last === undefined) return { found: false, read: Math.max(from, page.lastInboxNo) }
+          from = last.inboxNo
+        }
+      })
+
+      /** The messages with which a wait ends. */
+      const shown = ({ limit, listener: { agent } }: Wait) =>
+        reads.during(agent.id, { usual: limit, max: limit, bytes: "message" }, deliveries.sync(agent.id, undefined, limit))
+
+      /** Returns the answer of a wait, or undefined if there is none yet. */
+      const lookUp = Effect.fnUntraced(function*(wait: Wait) {
+        wait.news = false
+        const { check, listener, reason } = wait
+        if (listener.over) {
+          yield* admitted(check)
+          if (reason?.code === 1008) return yield* new Unauthorized()
+          if (reason?.text === TOO_MANY) return yield* tooMany()
+          return moved
+        }
+        const { found, read } = yield* reads.during(listener.agent.id, SEARCH, search(listener, wait.read))
+        wait.read = read
+        listener.reached = Math.max(listener.reached, read)
+        if (found) {
+          const rows = yield* shown(wait)
+          if (rows.length > 0) {
+            yield* admitted(check)
+            return { outcome: "messages", rows } as const
+          }
+          // The messages were acknowledged meanwhile. There is nothing to show, but there may be newer ones.
+          wait.news = true
+          return undefined
+        }
+        if (leaving) {
+          yield* Effect.sleep(TURNED_AWAY)
+          return moved
+        }
+        if (now() < wait.until) return undefined
+        yield* admitted(check)
+        return { outcome: "timeout", rows: yield* shown(wait) } as const
+      })
+
+      const work = (wait: Wait, effect: Effect.Effect<Waited | undefined, WaitRefusal>): void => {
+        wait.looking = true
+        const fiber = wait.worker = runFork(effect)
+        fiber.addObserver((exit) => {
+          wait.looking = false
+          wait.worker = undefined
+          // The wait was cancelled, maybe before its listener was attached.
+          if (!waits.has(wait)) return leave(wait.listener)
+          if (Exit.isSuccess(exit) && exit.value === undefined) {
+            if (wait.news) work(wait, lookUp(wait))
+            return
+          }
+          end(wait)
+          wait.settled(exit as Exit.Exit<Waited, WaitRefusal>)
+        })
+      }
+
+      const end = (wait: Wait): void => {
+        waits.delete(wait)
+        if (waits.size === 0) some.closeUnsafe()
+        leave(wait.listener)
+      }
+
+      const wake = (wait: Wait): void => {
+        wait.news = true
+        if (!wait.looking && waits.has(wait)) work(wait, lookUp(wait))
+      }
+
+      const begin = ({ agentId, check }: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
+        const wait = new Wait(liveAgents.here(agentId), check, limit, settled, wake)
+        waits.add(wait)
+        some.openUnsafe()
+        work(wait, Effect.flatMap(join(wait.listener, check), () => {
+          wait.until = now() + timeoutMs
+          return lookUp(wait)
+        }))
+        return wait
+      }
+
+      const cancel = (wait: Wait): void => {
+        if (!waits.has(wait)) return
+        end(wait)
+        wait.worker?.interruptUnsafe()
+      }
+
+      const tick = Effect.sync(() => {
+        const at = now()
+        for (const wait of waits) if (at >= wait.until) wake(wait)
+      })
+      yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(
+        Effect.andThen(Effect.catchDefect(tick, (defect) => Effect.logError("Waits could not be ended", Cause.die(defect)))),
+        Effect.forever,
+        Effect.forkScoped
+      )
+
+      return Waiters.of({
+        listen,
+        wait: (principal, limit, timeoutMs) =>
+          Effect.callback((resume) => {
+            const wait = begin(principal, limit, timeoutMs, resume)
+            return Effect.sync(() => cancel(wait))
+          }),
+        begin,
+        cancel,
+        turnAway: () => {
+          leaving = true
+          endAll()
+        },
+        isLeaving: () => leaving,
+        welcomeAgain: () => {
+          leaving = false
+        },
+        size
+      })
+    })
+  )
+}

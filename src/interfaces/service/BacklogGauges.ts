@@ -1,0 +1,43 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { Batch } from "#infrastructure/cluster/Job"
+import { Database } from "#infrastructure/database/Sql"
+import { backlogMessages, backlogWebhooks } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+
+/** The most deliveries that are counted for one webhook, so that a count is cheap for any number of waiting deliveries. */
+const MOST_PER_WEBHOOK = 1_000
+/** How long a node reports a count. If it has no newer count after that, another node runs the job. */
+const SHOWN_MS = 180_000
+
+const COUNT = `
+SELECT
+  (SELECT COALESCE(sum(undelivered), 0) FROM inboxes)::bigint AS messages,
+  (SELECT COALESCE(sum(n), 0) FROM webhooks w JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+      SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL LIMIT ${MOST_PER_WEBHOOK}
+    ) few
+  ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
+
+/** Counts the messages and webhook deliveries that wait on all nodes, for the metrics of the node that runs the job. It decides nothing. */
+export class BacklogGauges extends Context.Service<BacklogGauges, {
+  readonly count: Effect.Effect<Batch, Unavailable>
+}>()("parley/service/BacklogGauges") {
+  static readonly layer = Layer.effect(
+    BacklogGauges,
+    Effect.gen(function*() {
+      const read = (yield* Database).prepared<{ readonly messages: number; readonly deliveries: number }>("backlog", COUNT)
+      const now = monotonicMillis(yield* Clock.Clock)
+      let counted: { readonly messages: number; readonly deliveries: number; readonly at: number } | undefined
+      const recent = () => counted !== undefined && now() - counted.at < SHOWN_MS ? counted : undefined
+      yield* backlogMessages.readsIn(() => recent()?.messages)
+      yield* backlogWebhooks.readsIn(() => recent()?.deliveries)
+      return BacklogGauges.of({
+        count: Effect.map(read([]), ([row]) => {
+          if (row !== undefined) counted = { ...row, at: now() }
+          return { rows: 0, more: false }
+        })
+      })
+    })
+  )
+}

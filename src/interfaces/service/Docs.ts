@@ -1,0 +1,82 @@
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest } from "effect/http"
+import { type HttpApi, type HttpApiGroup, HttpApiScalar, OpenApi } from "effect/http-api"
+import { createHash } from "node:crypto"
+import { Budgets } from "#domain/auth/Budgets"
+import { sendStatic, type StaticBody, staticBody } from "#interfaces/pages/StaticBody"
+
+/** Settings with which Scalar loads nothing from other servers and shows no button that leads to its own services. */
+const appearance = {
+  withDefaultFonts: false,
+  hideClientButton: true,
+  showDeveloperTools: "never",
+  telemetry: false,
+  defaultOpenAllTags: true,
+  authentication: { preferredSecurityScheme: "bearer" }
+}
+
+/** The page's Content-Security-Policy: it can run its inline scripts and call this server, and loads nothing else. */
+const policyFor = (page: string): string => {
+  const scripts = Array.from(
+    page.matchAll(/<script>([\s\S]*?)<\/script>/g),
+    (match) => `'sha256-${createHash("sha256").update(match[1] ?? "").digest("base64")}'`
+  )
+  return [
+    "default-src 'none'",
+    `script-src ${scripts.join(" ")}`,
+    "style-src 'unsafe-inline'",
+    "img-src 'self' data: blob:",
+    "font-src 'self' data:",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'"
+  ].join("; ")
+}
+
+/**
+ * Scalar's page, with its script inline. It is rendered by a router of its own when it is first requested, because the
+ * layer that adds it loads three megabytes of script as soon as it is built.
+ */
+const makePage = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) =>
+  Effect.scoped(Effect.gen(function*() {
+    const scalar = HttpApiScalar.layer(api, { path: "/docs", scalar: appearance })
+    const made = yield* Effect.orDie(Effect.flatten(HttpRouter.toHttpEffect(scalar)))
+    const text = made.body._tag === "Uint8Array" ? Buffer.from(made.body.body).toString("utf8") : ""
+    return {
+      body: yield* Effect.promise(() => staticBody(Buffer.from(text), "text/html; charset=utf-8")),
+      headers: {
+        "content-security-policy": policyFor(text),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache"
+      }
+    } satisfies Made
+  }))
+
+interface Made {
+  readonly body: StaticBody
+  readonly headers: Readonly<Record<string, string>>
+}
+
+/** `/v1/openapi.json`, and `/docs`, which shows it in a browser, even offline. Both are made at the first request. */
+export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
+  const document = Effect.promise(async (): Promise<Made> => ({
+    body: await staticBody(Buffer.from(JSON.stringify(OpenApi.fromApi(api))), "application/json"),
+    headers: { "cache-control": "no-cache" }
+  }))
+  const route = (path: `/${string}`, make: Effect.Effect<Made, never, HttpServerRequest.HttpServerRequest>) =>
+    HttpRouter.use((router) =>
+      Effect.gen(function*() {
+        const budgets = yield* Budgets
+        const made = yield* Effect.cached(make)
+        yield* router.add("GET", path, Effect.gen(function*() {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          yield* budgets.ofAddress(request)
+          const { body, headers } = yield* made
+          return sendStatic(request, body, headers)
+        }))
+      })
+    )
+  return Layer.mergeAll(route("/v1/openapi.json", document), route("/docs", makePage(api)))
+}

@@ -1,0 +1,64 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { AnonymousBudget } from "#domain/auth/Budgets"
+import { documented } from "#infrastructure/http/Documented"
+import { Unauthorized, UpgradeRequired, WireError } from "#infrastructure/wire/WireError"
+
+export class NotReady extends WireError<NotReady>()("NotReady", {
+  code: "NOT_READY",
+  status: 503,
+  message: "This node makes no progress right now.",
+  details: { reason: Schema.String },
+  retryAfterMs: 2000
+}) {}
+
+/** The 503 of `/v1/health`: the error's fields and `status` (wire.md C.13). */
+export const Degraded = Schema.Struct({
+  status: Schema.Literal("degraded"),
+  code: Schema.Literal("STORAGE_UNAVAILABLE"),
+  message: Schema.String
+}).pipe(HttpApiSchema.status(503))
+
+/** The routes for operators and tools (wire.md C.13), and the WebSocket. */
+export class ServiceApi extends HttpApiGroup.make("service")
+  .add(
+    HttpApiEndpoint.get("root", "/", {
+      success: Schema.Struct({ name: Schema.String, version: Schema.String, status: Schema.Literal("alive") })
+    }).annotateMerge(documented({
+      summary: "Get name and version",
+      description: "Says which server this is, and that its process is alive. No key is needed.",
+      answer: { name: "parley", version: "0.1.0", status: "alive" }
+    })),
+    HttpApiEndpoint.get("health", "/v1/health", {
+      success: [Schema.Struct({ status: Schema.Literal("ok") }), Degraded]
+    }).annotateMerge(documented({
+      summary: "Check health",
+      description: "Says whether storage can be reached: 200 if it can, 503 if it cannot. No key is needed.",
+      answer: { status: "ok" }
+    })),
+    HttpApiEndpoint.get("ready", "/v1/ready", {
+      success: Schema.Struct({ status: Schema.Literal("ready") }),
+      error: NotReady
+    }).annotateMerge(documented({
+      summary: "Check readiness",
+      description: "Answers 200 while this node makes progress. At other times a load balancer should send it no requests. No key is needed.",
+      answer: { status: "ready" }
+    })),
+    HttpApiEndpoint.get("metrics", "/internal/metrics", {
+      success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" })),
+      error: Unauthorized
+    }).annotateMerge(documented({
+      summary: "Get metrics",
+      description: "Answers with this node's metrics in Prometheus' text format. If METRICS_TOKEN is set, the request needs this token as its " +
+        "bearer token; an agent's key is refused.",
+      answer: "# HELP sockets_open WebSockets held by this node\n# TYPE sockets_open gauge\nsockets_open 2\n"
+    })),
+    HttpApiEndpoint.get("socket", "/v1/ws", { error: UpgradeRequired }).annotateMerge(documented({
+      summary: "Open a WebSocket",
+      description: "Opens the socket over which an agent gets its messages and other events. The key comes with the upgrade or " +
+        "in the first frame; the frames are described under x-websocket in this document."
+    }))
+  )
+  .middleware(AnonymousBudget)
+  .annotateMerge(OpenApi.annotations({ title: "Service", description: "For operators and tools: health, readiness and metrics, without an agent's key." }))
+{}

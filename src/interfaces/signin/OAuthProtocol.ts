@@ -1,0 +1,38 @@
+import type { Protocol } from "#infrastructure/http/Protocol"
+import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
+
+/** The root paths of the protocol. One host invents them without reading the metadata. */
+export const AUTHORIZE = "/authorize"
+export const TOKEN = "/token"
+export const REGISTER = "/register"
+export const REVOKE = "/revoke"
+/** The page on which a person signs in, and the paths that the page calls. */
+export const SIGN_IN = "/oauth/sign-in"
+export const REQUESTS = "/oauth/requests/"
+export const WELL_KNOWN = "/.well-known/oauth-"
+
+/** OAuth's code for a failure of the wire that has none of its own. */
+const errorOf = ({ status }: WireFailure): string =>
+  status === 429 || status === 503 ? "temporarily_unavailable" : status < 500 ? "invalid_request" : "server_error"
+
+const oauthBody = (failure: WireFailure) => ({ error: errorOf(failure), error_description: failure.message })
+
+/** The paths that programs call, also from web pages of any origin: metadata, registration, tokens and revocation. */
+const programs: Protocol = {
+  includes: (path) => path === TOKEN || path === REGISTER || path === REVOKE || path.startsWith(WELL_KNOWN),
+  refusalBodyOf: () => oauthBody,
+  bodyFactor: 1,
+  isPublic: () => true,
+  cors: { allowOrigin: () => "*", requestHeaders: "Authorization, Content-Type, Accept, MCP-Protocol-Version" }
+}
+
+/** The paths that the sign-in page calls. Pages of other origins may not. */
+const page: Protocol = {
+  includes: (path) => path === AUTHORIZE || path.startsWith(REQUESTS),
+  refusalBodyOf: () => wireBody,
+  bodyFactor: 1,
+  isPublic: () => true
+}
+
+/** OAuth, before its routes run (wire.md P). */
+export const oauthProtocols: ReadonlyArray<Protocol> = [programs, page]
