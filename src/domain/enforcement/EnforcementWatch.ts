@@ -83,7 +83,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   )
 
   /**
-   * Polls for as long as the node runs. `handOver` changes stored groups, so it is a job, which one node does for all.
+   * Polls for as long as the node runs. `handOver` runs as a job, on one node only, because it changes stored groups.
    * The job is here and not in Jobs.ts because it runs as often as the polls, which is too often for tests that move
    * their clock far.
    */

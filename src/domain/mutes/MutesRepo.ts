@@ -81,7 +81,7 @@ RETURNING muter_id`
 
 /** All SQL on mutes. The methods that take `at` treat a mute that has ended by then as if it did not exist. */
 export class MutesRepo extends Context.Service<MutesRepo, {
-  /** Makes a mute, or changes its end. Undefined if the muter has `most` active mutes already. */
+  /** Creates a mute or updates its expiry. Returns undefined if the muter has `most` active mutes already. */
   readonly put: (
     mute: { readonly muterId: string; readonly kind: MuteKind; readonly targetId: string; readonly until: number | null },
     at: number,

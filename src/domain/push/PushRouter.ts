@@ -115,7 +115,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       /**
        * Each announcement is a frame for each other node, and so is each question whether it has arrived. So all
        * announcements of a turn of the event loop go together. With many nodes, a pause follows, and those of the pause
-       * go together too. Therefore a node uses a twentieth of its processor for announcements at most.
+       * go together too. So announcements use at most 5 % of a node's CPU.
        */
       const speakSoon = (): void => {
         if (isSpeaking) return

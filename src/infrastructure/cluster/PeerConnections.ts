@@ -27,7 +27,8 @@ export type NotTaken = "stranger" | "refused"
 /**
  * The lines between this node and the others, one for each pair of nodes. Of two nodes that want a line, the one with the
  * smaller name connects at once. The other one connects when there has been no line for two seconds, because connections may be
- * possible in its direction only. If both connect at the same time, the connection of the smaller name is kept.
+ * possible in its direction only. If both connect at the same time, the connection opened by
+ * the node with the smaller name is kept.
  */
 export class PeerConnections extends Context.Service<PeerConnections, {
   /** This node's name: RUNNER_HOST:RUNNER_PORT. */

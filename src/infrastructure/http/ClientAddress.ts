@@ -40,7 +40,7 @@ export const addressKey = (address: string): string => {
   return `${groups.slice(0, 4).join(":")}::/64`
 }
 
-/** Makes the check whether an address is one of these addresses, or in one of these networks (in CIDR notation). */
+/** Returns a predicate for the addresses in these ranges: single addresses, or networks in CIDR notation. */
 export const networksOf = (networks: ReadonlyArray<string>): (address: string) => boolean => {
   const list = new BlockList()
   for (const network of networks) {

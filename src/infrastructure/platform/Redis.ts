@@ -120,7 +120,7 @@ export class Redis extends Context.Service<Redis, {
       // Waits for the connection so that even the first requests use the shared limits, but at most FIRST_CONNECT.
       yield* Effect.tryPromise(() => client.connect()).pipe(
         Effect.timeout(FIRST_CONNECT),
-        Effect.catchCause(() => Effect.logWarning("Starting without Redis: this server counts rates alone until it can connect"))
+        Effect.catchCause(() => Effect.logWarning("Starting without Redis: rate limits apply per process until Redis connects"))
       )
       return Redis.of({
         channel: (purpose) => {

@@ -155,8 +155,8 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
 export const HELD_MS = 5_000
 
 /**
- * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer. It is below
- * the 4 s for which client programs wait for these calls at the start and the end of an agent's turn.
+ * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer. Shorter
+ * than the 4 s that clients allow these calls at the start and the end of an agent's turn.
  */
 export const READ_MS = 3_500
 

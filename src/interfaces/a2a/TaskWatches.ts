@@ -135,7 +135,7 @@ export class TaskWatches extends Context.Service<TaskWatches, {
         if (ticks++ % KEYS_EVERY === 0) yield* checkKeys
       })
       yield* tick.pipe(
-        Effect.catchCause((cause) => failures.log(Effect.logWarning("Watched tasks could not be compared with storage", cause))),
+        Effect.catchCause((cause) => failures.log(Effect.logWarning("Could not check for changes of watched tasks", cause))),
         Effect.andThen(Effect.sleep(TICK)),
         Effect.forever,
         Effect.forkScoped

@@ -41,7 +41,7 @@ export const credentialOf = (
   return bearer === "" ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
 }
 
-/** How long writing the audit row of a read, and of a refused change, may take. */
+/** Timeout for writing the audit row of a read or a refused change. */
 const LOOK_TIMEOUT = "700 millis"
 const CHANGE_TIMEOUT = "2 seconds"
 

@@ -163,7 +163,7 @@ export const makeListeners = Effect.gen(function*() {
       agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
 
   const comparison = makeComparison(listeners, deliveries.heads)
-  const compare = Effect.catchCause(comparison, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
+  const compare = Effect.catchCause(comparison, (cause) => Effect.logWarning("Could not check for missed messages of waiting agents", cause))
   yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
   liveAgents.onMissed(() => fork(compare))
 

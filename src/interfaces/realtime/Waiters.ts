@@ -42,7 +42,7 @@ export class Wait implements InboxListener {
   news = false
   /** Why the listener was ended. */
   reason: CloseReason | undefined
-  /** Whether a look-up for this wait runs, and its fiber, once the fiber has begun. */
+  /** True while a look-up for this wait runs; `worker` is its fiber. */
   looking = false
   worker: Fiber.Fiber<Waited | undefined, WaitRefusal> | undefined
   /** Starts a look-up for a wait. */

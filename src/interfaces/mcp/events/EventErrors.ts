@@ -26,7 +26,7 @@ export const noSuchEvent = (): EventRefusal =>
 export const forbidden = (reason: string): EventRefusal =>
   new EventRefusal({ code: CODES.forbidden, message: "Forbidden", data: { reason } })
 
-/** `max` is left out if the limit is not a number of things. */
+/** Omit `max` if the limit is not a count. */
 export const resourceExhausted = (limit: string, max?: number): EventRefusal =>
   new EventRefusal({
     code: CODES.resourceExhausted,
