@@ -17,7 +17,7 @@ const BEAT = `
   }, ${BEAT_MS})
 `
 
-/** What a first start does, one line for each step. The lines are the same on a terminal and in a file. */
+/** The steps of a first start, one line each. The lines are the same on a terminal and in a file. */
 export class Progress {
   #beat: Worker | undefined
   #step = 0

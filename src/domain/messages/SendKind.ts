@@ -18,7 +18,7 @@ export interface SendTypes {
   readonly replay: null
 }
 
-/** What the queue does with a send. */
+/** The decision on a send. The queue carries the decision out. */
 export type Decision<Failure> =
   /** Write the message. If `alone`, later commands wait for the result. */
   | { readonly _tag: "Append"; readonly alone: boolean }
@@ -27,7 +27,7 @@ export type Decision<Failure> =
   /** Refuse the send, if `SendKind.confirm` agrees. If `forget`, the next send reads the state. */
   | { readonly _tag: "Refuse"; readonly failure: Failure; readonly forget: boolean }
 
-/** What follows from the result of a write. `state` is the cached state from now on. */
+/** The consequence of the result of a write. `state` is the cached state from now on. */
 export type Settlement<State, Failure> =
   | Stored & { readonly _tag: "Stored"; readonly state: State | undefined }
   /** Decide the send again. If `state` is undefined, the queue reads the state first. */
@@ -38,7 +38,7 @@ export type Settlement<State, Failure> =
   /** Refuse the send because its sender was suspended or deleted meanwhile. */
   | { readonly _tag: "RefuseSender" }
 
-/** What a check of storage says about a send that the cached state refuses, or that opens a conversation. */
+/** The result of a look-up in storage, for a send that the cached state refuses or that opens a conversation. */
 export type Verdict<Failure> =
   | { readonly _tag: "Refuse"; readonly failure: Failure }
   | { readonly _tag: "Replay" }
@@ -59,7 +59,7 @@ export interface Stored extends Pick<Published, "envelopes" | "senderLastInboxNo
   readonly backlog: number | null
 }
 
-/** What the queue adds to a decision to make a write. */
+/** The fields of a write that the queue supplies. */
 export interface Stamp {
   readonly messageId: string
   /** The time of the message, in milliseconds. */

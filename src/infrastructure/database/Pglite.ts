@@ -29,7 +29,7 @@ interface Mounted {
   }
 }
 
-/** What others than the user of the server may do. */
+/** The mode bits that give other users access to a file. */
 const OTHERS = 0o077
 
 /** Keeps a mode that PGlite gives to a file from opening the file to other users. PGlite ignores the mask of the process. */
@@ -172,7 +172,7 @@ const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !
   wal_sync_method: "fsync"
 })
 
-/** What a new database and its migrations take, 70 MB, with something to spare. */
+/** The free space that a new database needs: 70 MB with its migrations, and a reserve. */
 const NEW_DATABASE_BYTES = 80_000_000
 
 /** The bytes that are free on the disk of DATA_DIR. */
