@@ -1,4 +1,5 @@
 import { accessSync, constants, statfsSync } from "node:fs"
+import { availableParallelism } from "node:os"
 import { defineConfig } from "vitest/config"
 
 /** Databases and folders of tests lie in memory where there is enough of it, unless TMPDIR says otherwise. */
@@ -24,10 +25,10 @@ export default defineConfig({
     execArgv: ["--min-semi-space-size=32"],
     // A worker keeps its modules from file to file: loading them costs a second each time.
     isolate: false,
-    // More than two cores: many tests wait for real timers and servers.
-    maxWorkers: 4,
+    // Two for each core, because many tests wait for real timers and servers. `availableParallelism` respects taskset.
+    maxWorkers: Math.max(2, Math.min(4, 2 * availableParallelism())),
     // For what hangs: how long a test takes is nobody's failure on a machine that is busy.
-    testTimeout: 300_000,
-    hookTimeout: 300_000
+    testTimeout: 600_000,
+    hookTimeout: 600_000
   }
 })

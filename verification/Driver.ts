@@ -53,7 +53,7 @@ export interface Row {
 /** The part of the whole time that is kept in reserve for programmes that take longer than planned. */
 const RESERVE = 0.1
 /** A programme is stopped after this many times the time that it was given. */
-const PATIENCE = 3
+const MAX_SHARES = 3
 /** Bytes at the end of a programme's output in which its figures are looked for. */
 const TAIL_BYTES = 1_048_576
 
@@ -215,7 +215,7 @@ export const verify = async (options: VerifyOptions): Promise<ReadonlyArray<Row>
       continue
     }
     say(`${place}: about ${lasting(share)}`)
-    const row = await runOne(programme, share, Math.min(PATIENCE * share, left()), options)
+    const row = await runOne(programme, share, Math.min(MAX_SHARES * share, left()), options)
     rows.push(row)
     say(`${place}: ${row.verdict}, ${row.why === "" ? `in ${lasting(row.seconds)}` : row.why}`)
   }

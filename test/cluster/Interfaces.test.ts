@@ -7,7 +7,7 @@ import { operatorsOnNodes } from "../console/Nodes.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { answerIn, connect, granted, initialize, type Json, newest, older, post, type Raw, refusalIn, refused, rpc } from "../mcp/Mcp.ts"
 import { Collector } from "../support/Collector.ts"
-import { elapse, eventually, PATIENCE_MS, within } from "../support/Eventually.ts"
+import { elapse, eventually, LONGEST_WAIT_MS, within } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
@@ -226,7 +226,7 @@ const mcpOnNodes = (started: () => Cluster): void => {
     const before = taken()
     await eventually("messages without the node", () => taken() >= before + STARTED_AFTER || undefined)
     two = await cluster.add(two)
-    await within("the end of the loops", all, 2 * PATIENCE_MS)
+    await within("the end of the loops", all, 2 * LONGEST_WAIT_MS)
 
     for (const [i, loop] of loops.entries()) {
       const agent = on(one, agents[i] ?? alice)

@@ -27,7 +27,7 @@ import { freshMsgId, history, inbox, newPair, say } from "./Talk.ts"
  * Seconds that a server has for peers that are slow: each so much longer than the one before, with the second or two
  * for which the server may look away, that the same one ends a peer however busy the machine is.
  */
-const PATIENCE = {
+const SHORT_DEADLINES = {
   SOCKETS_HELLO_SECONDS: "4",
   HTTP_HEADERS_SECONDS: "4",
   HTTP_REQUEST_SECONDS: "5",
@@ -70,7 +70,7 @@ const untilLetGo = async (connections: ReadonlyArray<RawConnection>): Promise<vo
   await eventually("the server to close connections", async () => {
     const table = await readFile("/proc/net/tcp", "utf8").catch(() => undefined)
     if (table === undefined) {
-      await elapse("the time in which the server closes them", 3_000 * Number(PATIENCE.HTTP_STALLED_SECONDS))
+      await elapse("the time in which the server closes them", 3_000 * Number(SHORT_DEADLINES.HTTP_STALLED_SECONDS))
       return true
     }
     return ends.every((open) => !open.test(table)) || undefined
@@ -107,7 +107,7 @@ describe("attacks", () => {
     mallory = await newAgent(server, "mallory")
     residentAtFirst = await resident(server)
     // They take their time beside everything else, at a server that is patient for seconds only.
-    impatient = await startServer({ env: PATIENCE })
+    impatient = await startServer({ env: SHORT_DEADLINES })
     slow = slowPeers()
     slow.catch(() => undefined)
   })

@@ -3,7 +3,7 @@ import { isInstalled } from "../../runners/local/Postgres.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Server, startServer } from "../support/Server.ts"
-import { type Both, PATIENCE, type Race, races, WAITING } from "./Races.ts"
+import { type Both, type Race, races, WAITING } from "./Races.ts"
 import { attempt, say } from "./Talk.ts"
 
 describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one PostgreSQL", () => {
@@ -22,8 +22,8 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
       const lost = attempt(a[1], last[1]).then(() => "answered", () => "lost")
       const reserved = () => count("cold_slots WHERE agent_id = $1 AND claimed_at IS NULL", a[0].id)
       const taken = () => count("cold_slots WHERE agent_id = $1", a[0].id)
-      await eventually("the reservation", async () => await reserved() === 1 || undefined, PATIENCE)
-      await eventually("the message at the lock", async () => (await rows(WAITING)).length === 1 || undefined, PATIENCE)
+      await eventually("the reservation", async () => await reserved() === 1 || undefined)
+      await eventually("the message at the lock", async () => (await rows(WAITING)).length === 1 || undefined)
       await race.pair().servers[1].kill()
       dead = true
       // What the dead process had asked for would still be done.

@@ -13,8 +13,6 @@ import { attempt, freshMsgId, say } from "./Talk.ts"
 
 const CALLERS = 200
 const callers = Array.from({ length: CALLERS }, (_, i) => i)
-/** For what a busy machine takes its time to do. */
-export const PATIENCE = 60_000
 
 /** Who waits for a lock. */
 export const WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -108,7 +106,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     await database.query(lock, [id])
     const answers = Promise.all(race())
     try {
-      await eventually("both at the lock", async () => (await rows(WAITING)).length === shape.abreast || undefined, PATIENCE)
+      await eventually("both at the lock", async () => (await rows(WAITING)).length === shape.abreast || undefined)
     } finally {
       await database.query("COMMIT")
     }
@@ -259,7 +257,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
         return answers
       })
       const beyond = "messages WHERE conversation_id = $1 AND seq > 2"
-      await eventually("a message", async () => await count(beyond, first.conversation_id) !== 0 || undefined, PATIENCE)
+      await eventually("a message", async () => await count(beyond, first.conversation_id) !== 0 || undefined)
       // By either side.
       const [by, against] = round % 2 === 0 ? [a, b] : [b, a]
       ;(await at(by, round >> 1).http.post(`/v1/contacts/${against[0].handle}/block`)).ok(200, Shapes.Confirmation)

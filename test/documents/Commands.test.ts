@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { HandleTaken } from "#domain/registration/Code"
 import { adminHere } from "../support/Admin.ts"
-import { PATIENCE_MS, within } from "../support/Eventually.ts"
+import { LONGEST_WAIT_MS, within } from "../support/Eventually.ts"
 import { programPath, type Server, sharedServer, startServer } from "../support/Server.ts"
 import { type Block, DOCUMENTS, parse, ROOT } from "./Markdown.ts"
 
@@ -77,7 +77,7 @@ describe("on a server", () => {
     for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
     child.stdin.end(script.join("\n"))
     const ended = new Promise<number | null>((resolve) => child.on("close", resolve))
-    const code = await within("the end of the commands", ended, 3 * PATIENCE_MS).finally(() => child.kill("SIGKILL"))
+    const code = await within("the end of the commands", ended, 3 * LONGEST_WAIT_MS).finally(() => child.kill("SIGKILL"))
     assert.strictEqual(code, 0, output)
     return new Map(output.split(/^#### /m).slice(1).map((part) => {
       const end = part.indexOf("\n")

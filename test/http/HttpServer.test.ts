@@ -22,7 +22,7 @@ import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
-import { eventually, PATIENCE_MS } from "../support/Eventually.ts"
+import { eventually, LONGEST_WAIT_MS } from "../support/Eventually.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 
 const Thing = Schema.Struct({ name: Schema.String, n: Schema.optionalKey(Schema.Int) })
@@ -210,7 +210,7 @@ const call = (server: Server, path: string, init?: RequestInit): Effect.Effect<R
   })
 
 /** Writes bytes on a connection of its own and returns everything that comes back before it closes. */
-const raw = (server: Server, bytes: string, waitMs = PATIENCE_MS): Effect.Effect<string, unknown> =>
+const raw = (server: Server, bytes: string, waitMs = LONGEST_WAIT_MS): Effect.Effect<string, unknown> =>
   Effect.callback((resume) => {
     let received = ""
     const socket = connect(server.port, "127.0.0.1", () => socket.write(bytes))
@@ -693,7 +693,7 @@ describe("HttpServer", () => {
           socket.destroy()
           yield* Effect.promise(() => eventually("the end of both", () => inside.count === 0 || undefined))
           yield* server.close
-        }), {}, { drain: PATIENCE_MS * 10 })))
+        }), {}, { drain: LONGEST_WAIT_MS * 10 })))
 
   it.live("cuts a connection on which a client sends very many requests before the first is answered", () =>
     withServer((server) =>
@@ -712,7 +712,7 @@ describe("HttpServer", () => {
         const { inside } = server.gate
         yield* Effect.promise(() => eventually("the end of those that had begun", () => inside.count === 0 || undefined))
         yield* server.close
-      }), {}, { drain: PATIENCE_MS * 10 }))
+      }), {}, { drain: LONGEST_WAIT_MS * 10 }))
 
   it.live("does not wait for ever for what is in flight, and answers it", () =>
     Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>

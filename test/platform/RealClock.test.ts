@@ -75,7 +75,7 @@ const MEASURES = new Set(["performance.now", "process.hrtime", "process.hrtime.b
 const COMPARES = new Set(["-", "<", ">", "<=", ">="])
 const IS_TEST = /^(?:it|test)(?:\.|$)/
 const IS_ASSERTION = /^(?:assert|expect)(?:\.|$)/
-const PATIENCE_MS = 60_000
+const LONGEST_WAIT_MS = 60_000
 /** A statement that rests for longer never ends before what the test does meanwhile. */
 const LONG_REST_SECONDS = 20
 
@@ -104,7 +104,7 @@ const findingsIn = (text: string): ReadonlyArray<Finding> => {
       // The delay is the first argument of that of node:timers/promises, and the second one of the other.
       if (rests.has(name) && args.some((arg) => !isFunction(arg)) && !args.some((arg) => numberOf(arg) === 0)) add("sleep")
       if (name === "Effect.sleep" && isLive && !above.some((one) => nameOf(one["callee"]).startsWith("it.effect"))) add("sleep")
-      if (["eventually", "within"].includes(name) && (numberOf(args[2]) ?? PATIENCE_MS) < PATIENCE_MS) add("bound")
+      if (["eventually", "within"].includes(name) && (numberOf(args[2]) ?? LONGEST_WAIT_MS) < LONGEST_WAIT_MS) add("bound")
       if (IS_TEST.test(name) && numberOf(args[2]) !== undefined) add("timeout")
     }
     if (node.type === "Property" && nameOf(node["key"]) === "retry" && numberOf(node["value"]) !== undefined) add("retry")
@@ -210,7 +210,7 @@ describe("the real clock", () => {
   it("the rule leaves alone what passes at any speed", () => {
     const good = [
       `await eventually("the end", () => ended || undefined)`,
-      `await eventually("the end", () => ended || undefined, 2 * PATIENCE_MS)`,
+      `await eventually("the end", () => ended || undefined, 2 * LONGEST_WAIT_MS)`,
       `await within("the end", ended)`,
       `await chanceFor("a second post", 300)`,
       `const until = new Date(Date.now() + 3_600_000).toISOString()`,

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { setTimeout as pause } from "node:timers/promises"
 
 /** A time-out that is long enough for any busy machine. It takes time only if the awaited event does not happen. */
-export const PATIENCE_MS = 60_000
+export const LONGEST_WAIT_MS = 180_000
 
 const [AT_FIRST_MS, LATER_MS, LATER] = [5, 25, 40] as const
 
@@ -13,7 +13,7 @@ const [AT_FIRST_MS, LATER_MS, LATER] = [5, 25, 40] as const
 export const eventually = async <A>(
   what: string,
   ask: () => Promise<A | undefined> | A | undefined,
-  timeoutMs = PATIENCE_MS
+  timeoutMs = LONGEST_WAIT_MS
 ): Promise<A> => {
   const deadline = Date.now() + timeoutMs
   for (let asked = 0;; asked++) {
@@ -26,17 +26,17 @@ export const eventually = async <A>(
 
 /** The same for an effect, whose clock is the test's. `what` is asked for when it has failed. */
 export const eventuallyEffect = Effect.fnUntraced(function*<A, E, R>(what: () => string, ask: Effect.Effect<A | undefined, E, R>) {
-  const deadline = Date.now() + PATIENCE_MS
+  const deadline = Date.now() + LONGEST_WAIT_MS
   for (;;) {
     const answer = yield* ask
     if (answer !== undefined) return answer
-    if (Date.now() > deadline) return yield* Effect.die(new Error(`waited ${PATIENCE_MS} ms in vain for ${what()}`))
+    if (Date.now() > deadline) return yield* Effect.die(new Error(`waited ${LONGEST_WAIT_MS} ms in vain for ${what()}`))
     yield* Effect.promise(breath)
   }
 })
 
 /** The promise's value; after `timeoutMs`, an error that names what was awaited. */
-export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = PATIENCE_MS): Promise<A> => {
+export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = LONGEST_WAIT_MS): Promise<A> => {
   const stop = new AbortController()
   try {
     return await Promise.race([

@@ -8,7 +8,7 @@ import type { TestProject } from "vitest/node"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import * as Migrations from "#infrastructure/database/Migrations"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { PATIENCE_MS } from "./Eventually.ts"
+import { LONGEST_WAIT_MS } from "./Eventually.ts"
 import { bundleProgram } from "./Program.ts"
 
 declare module "vitest" {
@@ -76,7 +76,7 @@ const endedBadly = async (folder: string): Promise<ReadonlyArray<string>> => {
   const problems: Array<string> = []
   for (const name of await readdir(folder)) {
     let code: string | undefined
-    for (const deadline = Date.now() + PATIENCE_MS; code === undefined && Date.now() < deadline;) {
+    for (const deadline = Date.now() + LONGEST_WAIT_MS; code === undefined && Date.now() < deadline;) {
       code = await readFile(join(folder, name, "ended"), "utf8").catch(() => undefined)
       if (code === undefined) await new Promise((resolve) => setTimeout(resolve, 50))
     }

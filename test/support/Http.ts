@@ -141,16 +141,16 @@ export class Http {
 }
 
 /** A quarter of a second apart. */
-const TRIES = 240
+const MAX_TRIES = 720
 
 /**
- * Repeats a request for a minute while the answer is 503, as the published client does: a server that stalled on a
+ * Repeats a request for three minutes while the answer is 503, as the published client does: a server that stalled on a
  * busy machine refuses changes for a moment afterwards. Only for requests that can be repeated.
  */
 export const untilTaken = async (ask: () => Promise<Answer>): Promise<Answer> => {
   for (let tries = 1;; tries++) {
     const answer = await ask()
-    if (answer.status !== 503 || tries === TRIES) return answer
+    if (answer.status !== 503 || tries === MAX_TRIES) return answer
     console.warn(`asked again: ${answer}`)
     await elapse("the time for which a server that stalled refuses requests", 250)
   }

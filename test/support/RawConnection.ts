@@ -1,5 +1,5 @@
 import { connect, type Socket } from "node:net"
-import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
+import { eventually, LONGEST_WAIT_MS, within } from "./Eventually.ts"
 import type { Server } from "./Server.ts"
 
 export interface FrameInput {
@@ -84,13 +84,13 @@ export class RawConnection {
   }
 
   /** Waits until the server closes the connection; returns everything received. */
-  async end(timeoutMs = PATIENCE_MS): Promise<string> {
+  async end(timeoutMs = LONGEST_WAIT_MS): Promise<string> {
     await within("the server to close", this.closed, timeoutMs)
     return this.received
   }
 
   /** Waits for the server's close frame, which comes last, unmasked and short; 1006 if there was none. */
-  async closeCode(timeoutMs = PATIENCE_MS): Promise<number> {
+  async closeCode(timeoutMs = LONGEST_WAIT_MS): Promise<number> {
     const code = await eventually("a close frame", () => this.lastClose() ?? (this.socket.destroyed ? 1006 : undefined), timeoutMs)
     this.drop()
     return code

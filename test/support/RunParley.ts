@@ -2,7 +2,7 @@ import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { PATIENCE_MS, within } from "./Eventually.ts"
+import { LONGEST_WAIT_MS, within } from "./Eventually.ts"
 import { programEnv, programPath, SHORT_LIVED } from "./Server.ts"
 import { keepLog } from "./ServerLogs.ts"
 
@@ -18,7 +18,7 @@ export interface ProgramResult {
 export const runParley = async (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>>,
-  timeoutMs = PATIENCE_MS
+  timeoutMs = LONGEST_WAIT_MS
 ): Promise<ProgramResult> => {
   const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, programPath(), ...args], {
     cwd: ROOT,

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { freshDatabase } from "./Databases.ts"
-import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
+import { eventually, LONGEST_WAIT_MS, within } from "./Eventually.ts"
 import { type Answer, Http, untilTaken } from "./Http.ts"
 import { Outbox } from "./Outbox.ts"
 import { keepLog } from "./ServerLogs.ts"
@@ -192,7 +192,7 @@ export class Server {
   }
 
   /** Waits for the printed address and for readiness. */
-  async ready(timeoutMs = 2 * PATIENCE_MS): Promise<void> {
+  async ready(timeoutMs = 2 * LONGEST_WAIT_MS): Promise<void> {
     const gone = this.exited.then((how) => assert.fail(`the server ended (${how}) before it was ready\n${this.output}`))
     // A PUBLIC_URL may be https, and without a port.
     const address = this.port === 0 ? /http:\/\/[\w.:[\]-]+:\d+/ : /https?:\/\/[\w.:[\]-]+/
@@ -216,7 +216,7 @@ export class Server {
   }
 
   /** Waits until the process has ended and all it wrote is read. */
-  exit(timeoutMs = PATIENCE_MS): Promise<number | NodeJS.Signals> {
+  exit(timeoutMs = LONGEST_WAIT_MS): Promise<number | NodeJS.Signals> {
     return within(`the end of the server\n${this.output}`, this.exited, timeoutMs)
   }
 
@@ -427,7 +427,7 @@ const makeTemplate = async (): Promise<string> => {
     if (await exists(path)) return path
     if (await mkdir(lock).then(() => true, () => false)) break
     await eventually("the database template of another worker", async () =>
-      await exists(path) || await released(lock) || undefined, 2 * PATIENCE_MS)
+      await exists(path) || await released(lock) || undefined, 2 * LONGEST_WAIT_MS)
   }
   try {
     await writeFile(join(lock, "pid"), String(process.pid))

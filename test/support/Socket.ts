@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import type { Schema } from "effect"
 import { WebSocket } from "ws"
-import { elapse, eventually, PATIENCE_MS, within } from "./Eventually.ts"
+import { elapse, eventually, LONGEST_WAIT_MS, within } from "./Eventually.ts"
 import { Answer, matching } from "./Http.ts"
 import { NODES, type Server } from "./Server.ts"
 
@@ -140,7 +140,7 @@ export class Socket {
   }
 
   /** The first frame, past or to come, of this type or that this predicate accepts. */
-  waitFor(wanted: string | ((frame: Frame) => boolean), timeoutMs = PATIENCE_MS): Promise<Frame> {
+  waitFor(wanted: string | ((frame: Frame) => boolean), timeoutMs = LONGEST_WAIT_MS): Promise<Frame> {
     const wants = typeof wanted === "string" ? (frame: Frame) => frame.type === wanted : wanted
     const past = this.frames.find(wants)
     if (past !== undefined) return Promise.resolve(past)
@@ -189,7 +189,7 @@ export class Socket {
   }
 
   /** Waits for the server to close it. */
-  async end(timeoutMs = PATIENCE_MS): Promise<Closed> {
+  async end(timeoutMs = LONGEST_WAIT_MS): Promise<Closed> {
     return within("the close", this.closed, timeoutMs)
   }
 
@@ -199,7 +199,7 @@ export class Socket {
   }
 
   /** Asserts that the server closes it with this code. */
-  async closedWith(code: number, timeoutMs = PATIENCE_MS): Promise<Closed> {
+  async closedWith(code: number, timeoutMs = LONGEST_WAIT_MS): Promise<Closed> {
     const closed = await this.end(timeoutMs)
     assert.strictEqual(closed.code, code, closed.reason)
     return closed

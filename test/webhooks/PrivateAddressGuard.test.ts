@@ -4,7 +4,7 @@ import { createSocket } from "node:dgram"
 import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http"
 import { WebhookClient } from "#domain/webhooks/WebhookClient"
 import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "#domain/webhooks/PrivateAddressGuard"
-import { chanceFor, eventually, PATIENCE_MS } from "../support/Eventually.ts"
+import { chanceFor, eventually, LONGEST_WAIT_MS } from "../support/Eventually.ts"
 
 describe("placeOf", () => {
   it("knows the public internet from everything else", () => {
@@ -70,7 +70,7 @@ describe("look-ups of names", () => {
       const healthy = yield* Effect.retry(askNameServers("healthy.example", [at]), { times: 3 })
       assert.deepStrictEqual(healthy, ["93.184.216.34"])
       yield* Fiber.interruptAll(dead)
-    }).pipe(Effect.scoped), PATIENCE_MS)
+    }).pipe(Effect.scoped), LONGEST_WAIT_MS)
 })
 
 interface Receiver {

@@ -16,7 +16,7 @@ import { build, environment, type Image, megabytes, parseDockerfile } from "./Do
  */
 
 const ROOT = resolve(import.meta.dirname, "../..")
-const PATIENCE_MS = 120_000
+const LONGEST_WAIT_MS = 120_000
 
 const say = (line: string) => console.log(line)
 const insist: (holds: boolean, what: string) => asserts holds = (holds, what) => {
@@ -96,7 +96,7 @@ const call = async (url: string, body?: object, key?: string): Promise<Answer> =
 /** Asks as Docker would until the answer is yes. */
 const healthy = async (image: Image, env: Readonly<Record<string, string>>, server: Container): Promise<number> => {
   const begun = performance.now()
-  while (performance.now() - begun < PATIENCE_MS) {
+  while (performance.now() - begun < LONGEST_WAIT_MS) {
     const check = new Container({ ...image, entrypoint: [] }, env, image.healthcheck)
     const code = await check.ended
     if (code === 0) return performance.now() - begun

@@ -21,7 +21,7 @@ const HEALTHY_BEFORE = 20
 /** How often a request of the preparation is sent while the answer is 503. */
 const TRIES = 5
 /** The longest that a post to the healthy webhook may take, once the fault has ended. */
-const PATIENCE_MS = 60_000
+const LONGEST_WAIT_MS = 60_000
 /** Lower medians of posts count as this, because a busy machine explains them. A post behind dead targets waits for tens of seconds. */
 const FLOOR_MS = 2_000
 
@@ -148,7 +148,7 @@ const timesOf = ({ sent, targets }: Pick<World, "sent" | "targets">, prefix: str
 /** Waits for the outstanding posts and checks the latency of all posts. */
 const judge = async ({ before, sent, targets }: World, { problem, say }: Scene): Promise<void> => {
   const missing = () => [...sent.keys()].filter((id) => !targets.arrived.has(id)).length
-  await eventually("all posts", () => missing() === 0 || undefined, PATIENCE_MS)
+  await eventually("all posts", () => missing() === 0 || undefined, LONGEST_WAIT_MS)
     .catch(() => problem(`${missing()} of ${sent.size} posts to the healthy webhook have not arrived`))
   const during = latencyOf(timesOf({ sent, targets }, "during"))
   say(`${targets.posted} posts to dead targets; ${sent.size} to the healthy webhook, median and p95 in ms: ${shown(before)} before, ${shown(during)} during`)

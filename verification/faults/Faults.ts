@@ -71,7 +71,7 @@ const MOMENTS = {
 
 type Moment = keyof typeof MOMENTS
 
-const PATIENCE_MS = 10_000
+const LONGEST_WAIT_MS = 10_000
 /** Time after which the published client has repeated every request without an answer. */
 const ASKED_AGAIN_MS = 1_500
 
@@ -86,7 +86,7 @@ const killWhen = (node: SiteNode, moment: Moment): Promise<boolean> =>
       clearTimeout(late)
       killed.then(resolve, reject)
     }
-    const late = setTimeout(() => end(Promise.resolve(false)), PATIENCE_MS)
+    const late = setTimeout(() => end(Promise.resolve(false)), LONGEST_WAIT_MS)
     const kill = () => end(node.kill().then(() => true))
     link.watcher = (stage, direction, bytes, connection) => {
       if (direction === "there") {
@@ -121,7 +121,7 @@ const killAtCommit: Fault = {
       const { found } = stats()
       const hit = await killWhen(node, moment)
       if (!hit) {
-        problem(`${node.name} stored nothing for ${PATIENCE_MS / 1_000} s`)
+        problem(`${node.name} stored nothing for ${LONGEST_WAIT_MS / 1_000} s`)
         continue
       }
       await node.start()
@@ -593,7 +593,7 @@ const STORM_AGENTS = 300
 const STORM_MESSAGES = 2
 /** The shortest time from one cut to the next. */
 const STORM_PAUSE_MS = 2_000
-const STORM_PATIENCE_MS = 60_000
+const STORM_WAIT_MS = 60_000
 const STORM_CUTS = 3
 /** The time from one cut to the next, while shown messages are not acknowledged yet. */
 const STORM_LAST_MS = 5_000
@@ -610,7 +610,7 @@ const reconnects: Fault = {
     const send = async (at: number, id: string): Promise<void> => {
       const [from, to] = [agents[at]!, agents[at ^ 1]!]
       const body = JSON.stringify({ to: `@${to.handle}`, client_msg_id: id, content: { text: id } })
-      for (const deadline = performance.now() + STORM_PATIENCE_MS; performance.now() < deadline; await pause(200)) {
+      for (const deadline = performance.now() + STORM_WAIT_MS; performance.now() < deadline; await pause(200)) {
         const base = site.targets[at % site.targets.length]!.url
         const reply = await pool.request(base, "POST", "/v1/messages", from.key, body, 10_000).catch(() => undefined)
         if (reply !== undefined && reply.status < 300) return
@@ -653,9 +653,9 @@ const reconnects: Fault = {
     const all = async (what: string) => {
       const began = performance.now()
       const isAll = () => (left() === 0 && clients.every(({ isConnected }) => isConnected)) || undefined
-      await eventually("all", isAll, STORM_PATIENCE_MS).catch(() => {
+      await eventually("all", isAll, STORM_WAIT_MS).catch(() => {
         const away = clients.filter(({ isConnected }) => !isConnected).length
-        problem(`${what}: ${left()} messages have not come, ${away} of ${STORM_AGENTS} clients are not connected after ${STORM_PATIENCE_MS / 1_000} s`)
+        problem(`${what}: ${left()} messages have not come, ${away} of ${STORM_AGENTS} clients are not connected after ${STORM_WAIT_MS / 1_000} s`)
       })
       return performance.now() - began
     }
@@ -694,7 +694,7 @@ const reconnects: Fault = {
           waiting += (JSON.parse(reply.text) as ReadonlyArray<unknown>).length
         })
         return waiting === 0 || undefined
-      }, STORM_PATIENCE_MS).catch(() => problem(`${waiting} messages that were shown still wait`))
+      }, STORM_WAIT_MS).catch(() => problem(`${waiting} messages that were shown still wait`))
     } finally {
       for (const client of clients) client.disconnect()
       pool.close()

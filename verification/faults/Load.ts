@@ -62,7 +62,7 @@ const CLIENT_TIMEOUT_MS = 30_000
 const CAP = "COLD_CAP_EXCEEDED"
 
 /** How long what is not a send is asked for again, before it stays unknown. */
-const PATIENCE_MS = 90_000
+const LONGEST_WAIT_MS = 90_000
 const PARTNERS = 6
 /** Which of the pairs a flood goes through: one that does not quarrel (`drive`). */
 const FLOODED = 5
@@ -545,7 +545,7 @@ export class Load {
     const key = by.keys[generation]!
     const idempotencyKey = `${history.prefix}${this.serial++}`
     const text = body === undefined ? undefined : JSON.stringify(body)
-    const deadline = performance.now() + PATIENCE_MS
+    const deadline = performance.now() + LONGEST_WAIT_MS
     for (let sure = true;;) {
       const { certain, reply } = await this.call(this.turn++, method, path, key, text, idempotencyKey)
       sure &&= certain

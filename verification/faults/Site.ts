@@ -23,7 +23,7 @@ const CLOCK = join(import.meta.dirname, "../../test/support/ShiftedClock.js")
 const LOCALHOST = "127.0.0.1"
 const DATABASE = "parley"
 const LOOK_MS = 200
-const LOOK_PATIENCE_MS = 1_000
+const LOOK_TIMEOUT_MS = 1_000
 const READY_MS = 60_000
 
 /** The cold cap. It is low enough for a load of some dozen agents to reach it. */
@@ -159,7 +159,7 @@ export class SiteNode {
   /** Requests whether the node is ready, and notes the answer. */
   async look(): Promise<boolean> {
     const why = this.process === undefined ? "is not running" : await fetch(`${this.url}/v1/ready`, {
-      signal: AbortSignal.timeout(LOOK_PATIENCE_MS)
+      signal: AbortSignal.timeout(LOOK_TIMEOUT_MS)
     }).then(async (answer) => {
       const { details } = await answer.json() as { readonly details?: { readonly reason?: string } }
       return answer.ok ? undefined : details?.reason ?? String(answer.status)

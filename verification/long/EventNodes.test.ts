@@ -10,7 +10,7 @@ import { newAgent, type Server, type TestAgent } from "../../test/support/Server
 const SUBSCRIPTIONS = 16
 /** Messages to each of them before, during and after the end of a node. */
 const EACH = 10
-const PATIENCE_MS = 60_000
+const LONGEST_WAIT_MS = 60_000
 
 describe.skipIf(missingForNodes !== "")(`events while nodes are killed${missingForNodes}`, { timeout: 240_000 }, () => {
   let cluster: Cluster
@@ -50,7 +50,7 @@ describe.skipIf(missingForNodes !== "")(`events while nodes are killed${missingF
           const message = await eventually(`a send of ${client_msg_id}`, async () => {
             const answer = await on(node, alice).http.post("/v1/messages", { to: agent.handle, client_msg_id, type: "text", content: { text: "x" } })
             return answer.status === 200 || answer.status === 201 ? answer.body as { readonly id: string } : undefined
-          }, PATIENCE_MS)
+          }, LONGEST_WAIT_MS)
           sent.get(id)!.push(message.id)
         }
       }))
@@ -59,18 +59,18 @@ describe.skipIf(missingForNodes !== "")(`events while nodes are killed${missingF
     const told = () => new Set(receiver.taken.map(({ body }) => String(body.eventId))).size
 
     await burst(one)
-    await eventually("all events before", () => told() === all() || undefined, PATIENCE_MS)
+    await eventually("all events before", () => told() === all() || undefined, LONGEST_WAIT_MS)
     for (const [dies, lives] of [[1, 0], [0, 1]] as const) {
       const sending = burst(cluster.nodes[lives]!)
       // The node dies while posts are under way, and between commits and posts.
       const before = receiver.posts.length
-      await eventually("posts", () => receiver.posts.length > before + SUBSCRIPTIONS || undefined, PATIENCE_MS)
+      await eventually("posts", () => receiver.posts.length > before + SUBSCRIPTIONS || undefined, LONGEST_WAIT_MS)
       const node = cluster.nodes[dies]!
       await node.kill()
       const killed = performance.now()
       await sending
       await burst(cluster.nodes[lives]!)
-      await eventually("all events", () => told() === all() || undefined, PATIENCE_MS)
+      await eventually("all events", () => told() === all() || undefined, LONGEST_WAIT_MS)
       console.log(`node ${dies + 1} killed: all ${all()} events after ${((performance.now() - killed) / 1_000).toFixed(1)} s`)
       await cluster.add(node)
     }

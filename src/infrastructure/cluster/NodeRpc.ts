@@ -32,7 +32,7 @@ const CALL_TIMEOUT_MS = 900
 const HANGS = "It did not answer within a second: it hangs, is very busy, or cannot be reached."
 /** How old the list of nodes may be. */
 const LISTED_MS = 1_000
-const LIST_PATIENCE = "500 millis"
+const LIST_TIMEOUT = "500 millis"
 
 /**
  * Procedures that concern one process (its sockets, its figures) and no entity. Answers come within a second or not at
@@ -80,7 +80,7 @@ export class NodeRpc extends Context.Service<NodeRpc, {
           const rows = yield* Effect.timeoutOption(
             sql<{ readonly address: string }>`
               SELECT address FROM cluster_nodes WHERE clock_timestamp() - said_at < interval '10 minutes' ORDER BY address`,
-            LIST_PATIENCE
+            LIST_TIMEOUT
           ).pipe(Effect.catch(() => Effect.succeedNone))
           // Without an answer from the database, the nodes of the last list are used.
           const said = Option.match(rows, { onNone: () => known.names, onSome: (all) => all.map(({ address }) => address) })

@@ -48,7 +48,7 @@ const SEND = "Conversation/Send"
 const FLOOD = 20_001
 const LOOK_MS = 5
 /** How long a socket that opens waits for other nodes (PushRouter.ts). */
-const PATIENCE_MS = 1_000
+const LONGEST_WAIT_MS = 1_000
 /** Within this time all lines are connected again, and every socket has read the messages that it missed. */
 const QUIET_MS = 15_000
 /** No caller waits longer than this for the answer to a send (EntityRpc.ts, SendQueues.ts). */
@@ -406,7 +406,7 @@ export class World {
     node.sockets.add(one)
     actor.sessions.add(session)
     node.fork(Effect.map(node.router.reachable, () => {
-      one.isLate = this.time.now - began >= PATIENCE_MS
+      one.isLate = this.time.now - began >= LONGEST_WAIT_MS
       session.start()
       reads()
     }))
